@@ -1,0 +1,444 @@
+"""What an α-proportional equilibrium guarantees before any data, and what observed shares certify afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import differential_evolution
+from scipy.special import softmax
+
+from paperworks.allocation.benchmarks import efficient, liquid_optimum, vcg
+from paperworks.allocation.equilibrium import solve
+from paperworks.allocation.valuations import Valuations
+from paperworks.core.validation import check_choice, check_integer, check_real
+
+__all__ = [
+    "WorstCase",
+    "alpha_for_efficiency",
+    "efficiency_bound",
+    "efficiency_certificate",
+    "liquid_bound",
+    "liquid_certificate",
+    "revenue_bound",
+    "revenue_certificate",
+    "search_worst_case",
+    "worst_case_instance",
+]
+
+Certificate = float | NDArray[np.float64]
+Objective = Literal["efficiency", "revenue", "liquid"]
+
+
+def efficiency_bound(alpha: float, n: float = math.inf) -> float:
+    r"""Return the worst equilibrium welfare of `n` agents as a fraction of the optimum.
+
+    .. math:: \rho_n(\alpha) = 1 - \frac{1}{(1+k)^2}, \quad k = \sqrt{\tfrac1\alpha + \tfrac1{n-1}},
+       \qquad \rho_\infty(\alpha) = \frac{1 + 2\sqrt\alpha}{(1 + \sqrt\alpha)^2}.
+
+    It is attained by `worst_case_instance`; 3/4 at α = 1 is Kelly's mechanism.
+
+    Parameters
+    ----------
+    alpha : float
+        In [0, 1].
+    n : int or inf
+        Number of agents, at least 2; ``inf`` holds for any number.
+
+    Examples
+    --------
+    >>> efficiency_bound(1.0), round(efficiency_bound(0.25), 4), round(efficiency_bound(1.0, n=2), 4)
+    (0.75, 0.8889, 0.8284)
+
+    References
+    ----------
+    Johari, Tsitsiklis: Efficiency loss in a network resource allocation game, 2004 (α = 1, any n).
+    A Unified Framework for Uniform-Price Resource Allocation Mechanisms, 2026, arXiv 2606.06151 (any α, any n).
+    """
+    alpha = check_real(alpha, "alpha", low=0, high=1)
+    others = _others(n)
+    if alpha == 0:
+        return 1.0
+    return 1 - 1 / (1 + math.sqrt(1 / alpha + 1 / others)) ** 2
+
+
+def alpha_for_efficiency(target: float, n: float = math.inf) -> float:
+    """Return the largest α whose `efficiency_bound` reaches `target`.
+
+    Parameters
+    ----------
+    target : float
+        Fraction of the optimum, in [0, 1]; 1 gives α = 0.
+    n : int or inf
+        Number of agents, at least 2.
+
+    Examples
+    --------
+    >>> round(alpha_for_efficiency(0.95), 6), alpha_for_efficiency(0.7)
+    (0.082948, 1.0)
+    """
+    target = check_real(target, "target", low=0, high=1)
+    others = _others(n)
+    if target == 1:
+        return 0.0
+    excess = (1 / math.sqrt(1 - target) - 1) ** 2 - 1 / others
+    return 1.0 if excess <= 1 else 1 / excess
+
+
+def revenue_bound(alpha: float) -> float:
+    """Return the worst equilibrium revenue as a fraction of the VCG revenue: 1/(1+α).
+
+    Two equal linear agents attain it for every α. It holds where all of the resource is sold and no budget binds.
+
+    Examples
+    --------
+    >>> revenue_bound(0.25)
+    0.8
+    """
+    return 1 / (1 + check_real(alpha, "alpha", low=0, high=1))
+
+
+def liquid_bound() -> float:
+    """Return the worst liquid welfare under budgets as a fraction of the liquid optimum: ½ for every α.
+
+    Liquid welfare counts an agent's value only up to its budget.
+
+    Examples
+    --------
+    >>> liquid_bound()
+    0.5
+
+    References
+    ----------
+    Caragiannis, Voudouris: The efficiency of resource allocation mechanisms for budget-constrained users, 2018,
+    arXiv 1707.03551 (α = 1, and that no mechanism of this kind does better with many agents).
+    """
+    return 0.5
+
+
+def worst_case_instance(alpha: float, n: int) -> Valuations:
+    r"""Return n linear agents whose equilibrium is exactly `efficiency_bound(alpha, n)` efficient.
+
+    With N = n − 1, :math:`k = \sqrt{1/\alpha + 1/N}`, odds :math:`r = k + 1/N` and :math:`r_y = 1/(Nr + N - 1)`
+    the slopes are (1, β, …, β), :math:`\beta = (1+\alpha r_y)/(1+\alpha r)`. At the equilibrium agent 1 has the
+    share r/(1+r), the others share the rest equally, and the price is 1/(1+αr).
+
+    Parameters
+    ----------
+    alpha : float
+        In (0, 1].
+    n : int
+        At least 2.
+
+    Examples
+    --------
+    >>> worst_case_instance(1.0, 2).marginal0().round(4)
+    array([1.    , 0.5858])
+    """
+    alpha = check_real(alpha, "alpha", low=0, high=1, open_low=True)
+    others = check_integer(n, "n", low=2) - 1
+    odds = math.sqrt(1 / alpha + 1 / others) + 1 / others
+    odds_other = 1 / (others * odds + others - 1)
+    slope = (1 + alpha * odds_other) / (1 + alpha * odds)
+    return Valuations.linear(np.r_[1.0, np.full(others, slope)])
+
+
+def efficiency_certificate(
+    shares: ArrayLike, alpha: float, slack: float = 0.0, markup: ArrayLike | None = None
+) -> Certificate:
+    r"""Return a lower bound on efficiency that needs no valuations, only observed shares.
+
+    If the bids behind the shares are an equilibrium, marginal values are proportional to the markups
+    :math:`\mu_i = 1 + \alpha s_i/(1-s_i)`, hence
+
+    .. math:: \frac{W}{W^*} \ge \frac{1-\delta}{1+\delta} \cdot \frac{\sum_i s_i \mu_i}{\max_i \mu_i}.
+
+    Parameters
+    ----------
+    shares : array_like, shape (n,) or (rounds, n)
+        Shares of the capacity, each row summing to at most 1. A row in which one agent has everything is certified
+        by 1, and a row in which nothing is sold by 0.
+    alpha : float
+        In [0, 1].
+    slack : float
+        δ in [0, 1): by how much, relatively, the equilibrium conditions may be violated.
+    markup : array_like, same shape, optional
+        Markups to use in place of μ: those of an equilibrium with public budgets, ``Equilibrium.markup``.
+
+    Returns
+    -------
+    float, or array of shape (rounds,)
+
+    Raises
+    ------
+    ValueError
+        A negative share, a row above 1 + 1e-9, or a share of 1 beside another positive share.
+
+    Examples
+    --------
+    >>> round(efficiency_certificate([0.5, 0.3, 0.2], alpha=1.0), 6)
+    0.839286
+    >>> efficiency_certificate([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]], alpha=0.5).round(6)
+    array([0.892857, 1.      ])
+    """
+    rows, odds = _rows(shares)
+    mu = _markups(odds, alpha, markup)
+    slack = check_real(slack, "slack", low=0, high=1)
+    if slack == 1:
+        raise ValueError("slack must be below 1, got 1")
+    sole = np.isinf(odds).any(axis=-1)
+    # Everything to one agent leaves nothing to compare: its markup is infinite and the certificate is 1.
+    mu = np.where(sole[..., None], 1.0, mu)
+    bound = np.where(sole, 1.0, (rows * mu).sum(axis=-1) / mu.max(axis=-1))
+    return _scalar((1 - slack) / (1 + slack) * np.minimum(bound, 1.0))
+
+
+def revenue_certificate(shares: ArrayLike, alpha: float) -> Certificate:
+    r"""Return a lower bound on revenue over VCG revenue from observed shares: :math:`1/(1+\alpha(x_{(1)}+x_{(2)}))`.
+
+    Parameters
+    ----------
+    shares : array_like, shape (n,) or (rounds, n)
+        :math:`x_{(1)}, x_{(2)}` are the two largest of a row. A row that leaves some of the resource unsold (below
+        1 − 1e-9) gets 0: nothing is proved for it.
+    alpha : float
+        In [0, 1].
+
+    Returns
+    -------
+    float, or array of shape (rounds,)
+
+    Examples
+    --------
+    >>> round(revenue_certificate([0.5, 0.3, 0.2], alpha=1.0), 6)
+    0.555556
+    """
+    rows, _ = _rows(shares)
+    alpha = check_real(alpha, "alpha", low=0, high=1)
+    largest = np.sort(rows, axis=-1)[..., -2:].sum(axis=-1)
+    return _scalar(np.where(rows.sum(axis=-1) < 1 - 1e-9, 0.0, 1 / (1 + alpha * largest)))
+
+
+def liquid_certificate(
+    shares: ArrayLike, alpha: float, capped: ArrayLike, unsaturated: bool = False, markup: ArrayLike | None = None
+) -> Certificate:
+    r"""Return a lower bound on liquid welfare over its optimum from shares and from who spent all of its budget.
+
+    With T the share sold and μ the markups, it is the smallest of
+    :math:`(T - s_i + \mu_i s_i)/(T - s_i + \mu_i)` over the agents that are not at their budget, and 1 if all are.
+    With `unsaturated` it is :math:`(z + \sum_i \mu_i s_i)/(z + \max_i \mu_i)`, both over the agents that are not at
+    their budget, where z is the share of those that are.
+
+    Parameters
+    ----------
+    shares : array_like, shape (n,) or (rounds, n)
+        Shares of the capacity, each row summing to at most 1.
+    alpha : float
+        In [0, 1].
+    capped : array_like of bool, same shape
+        Whether the agent's payment equals its budget.
+    unsaturated : bool
+        The operator asserts that no agent below its budget values its share above its budget.
+    markup : array_like, same shape, optional
+        Markups to use in place of :math:`1 + \alpha s_i/(1-s_i)`: those of an equilibrium with public budgets.
+
+    Returns
+    -------
+    float, or array of shape (rounds,)
+
+    Examples
+    --------
+    >>> round(liquid_certificate([0.5, 0.3, 0.2], alpha=1.0, capped=[True, False, False]), 6)
+    0.533333
+    >>> round(liquid_certificate([0.5, 0.3, 0.2], alpha=1.0, capped=[True, False, False], unsaturated=True), 6)
+    0.610169
+    """
+    rows, odds = _rows(shares)
+    mu = _markups(odds, alpha, markup)
+    mask = np.asarray(capped)
+    if mask.dtype != bool:
+        raise TypeError(f"capped must be boolean, got dtype {mask.dtype}")
+    if mask.shape != rows.shape:
+        raise ValueError(f"capped must have the shape {rows.shape} of shares, got {mask.shape}")
+    sole = np.isinf(odds).any(axis=-1)
+    mu = np.where(mask | sole[..., None], 1.0, mu)
+    if unsaturated:
+        capped_share = np.where(mask, rows, 0.0).sum(axis=-1)
+        kept = capped_share + np.where(mask, 0.0, rows * mu).sum(axis=-1)
+        bound = kept / (capped_share + np.where(mask, 0.0, mu).max(axis=-1))
+    else:
+        rest = rows.sum(axis=-1, keepdims=True) - rows
+        bound = np.where(mask, 1.0, (rest + mu * rows) / (rest + mu)).min(axis=-1)
+    return _scalar(np.where(sole | mask.all(axis=-1), 1.0, np.minimum(bound, 1.0)))
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """The worst instance that a search found.
+
+    Attributes
+    ----------
+    objective : {"efficiency", "revenue", "liquid"}
+        What was minimised.
+    ratio : float
+        Its value: welfare, revenue or liquid welfare of the equilibrium over its benchmark.
+    guarantee : float
+        The closed-form bound, which no instance can undercut.
+    valuations : Valuations
+        The instance, with its budgets where the objective is ``"liquid"``; the capacity is 1.
+    evaluations : int
+        Instances solved.
+    """
+
+    objective: Objective
+    ratio: float
+    guarantee: float
+    valuations: Valuations
+    evaluations: int
+
+
+def search_worst_case(
+    objective: Objective = "efficiency",
+    alpha: float = 1.0,
+    n: int = 2,
+    segments: int = 2,
+    budget: int = 40,
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> WorstCase:
+    """Search by differential evolution for the piecewise-linear instance with the worst equilibrium.
+
+    Coordinates u in [−1, 1]: slopes are exp(6u), sorted, segment widths are softmax(3u) and, for the liquid
+    objective, budgets are exp(6u); 8 individuals a coordinate.
+
+    Parameters
+    ----------
+    objective : {"efficiency", "revenue", "liquid"}
+        Welfare over the optimum, revenue over VCG revenue, or liquid welfare over its optimum under private budgets.
+    alpha : float
+        In (0, 1].
+    n : int
+        Number of agents, at least 2.
+    segments : int
+        Linear pieces of each valuation.
+    budget : int
+        Generations of the search.
+    seed : int
+        Of the search; the result does not depend on `n_jobs`.
+    n_jobs : int
+        Processes, as in joblib.
+
+    Examples
+    --------
+    >>> found = search_worst_case("efficiency", alpha=1.0, n=2, segments=1, budget=5)
+    >>> bool(found.ratio >= found.guarantee)
+    True
+
+    References
+    ----------
+    Storn, Price: Differential evolution, 1997.
+    """
+    check_choice(objective, "objective", list(_RATIOS))
+    alpha = check_real(alpha, "alpha", low=0, high=1, open_low=True)
+    n, segments = check_integer(n, "n", low=2), check_integer(segments, "segments", low=1)
+    size = 2 * n * segments + (n if objective == "liquid" else 0)
+    with Parallel(n_jobs=n_jobs) as pool:
+        found = differential_evolution(
+            partial(_objective, objective=objective, alpha=alpha, n=n, segments=segments),
+            bounds=[(-1.0, 1.0)] * size,
+            maxiter=check_integer(budget, "budget", low=1),
+            popsize=8,
+            rng=check_integer(seed, "seed", low=0),
+            tol=0,
+            polish=False,
+            updating="deferred",
+            workers=partial(_spread, pool),
+        )
+    guarantee = {"efficiency": efficiency_bound(alpha, n), "revenue": revenue_bound(alpha), "liquid": liquid_bound()}
+    instance = _instance(found.x, n, segments)
+    return WorstCase(objective, float(found.fun), guarantee[objective], instance, int(found.nfev))
+
+
+def _efficiency(instance: Valuations, alpha: float) -> float:
+    shares = solve(instance, alpha).shares
+    return float(instance.value(shares).sum()) / efficient(instance).welfare
+
+
+def _revenue(instance: Valuations, alpha: float) -> float:
+    return float(solve(instance, alpha).price / vcg(instance).revenue)
+
+
+def _liquid(instance: Valuations, alpha: float) -> float:
+    shares = solve(instance, alpha, budgets=instance.budgets).shares
+    return float(np.minimum(instance.value(shares), instance.budgets).sum()) / liquid_optimum(instance).welfare
+
+
+_RATIOS: dict[str, Callable[[Valuations, float], float]] = {
+    "efficiency": _efficiency,
+    "revenue": _revenue,
+    "liquid": _liquid,
+}
+
+
+def _objective(u: NDArray[np.float64], objective: str, alpha: float, n: int, segments: int) -> float:
+    return _RATIOS[objective](_instance(u, n, segments), alpha)
+
+
+def _instance(u: NDArray[np.float64], n: int, segments: int) -> Valuations:
+    """Decode search coordinates into valuations on [0, 1], with budgets if coordinates are left for them."""
+    slopes = -np.sort(-np.exp(6 * u[: n * segments].reshape(n, segments)), axis=1)
+    widths = softmax(3 * u[n * segments : 2 * n * segments].reshape(n, segments), axis=1)
+    edges = np.concatenate([np.zeros((n, 1)), np.cumsum(widths, axis=1)], axis=1)
+    values = np.concatenate([np.zeros((n, 1)), np.cumsum(slopes * widths, axis=1)], axis=1)
+    budgets = np.exp(6 * u[2 * n * segments :]) if u.size > 2 * n * segments else None
+    return Valuations.piecewise(list(np.stack([edges, values], axis=2)), budgets=budgets)
+
+
+def _spread(pool: Any, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Map `function` over `items` in the joblib pool."""
+    return list(pool(delayed(function)(item) for item in items))
+
+
+def _others(n: float) -> float:
+    """Return n − 1 for a valid number of agents."""
+    return math.inf if n == math.inf else check_integer(n, "n", low=2) - 1
+
+
+def _rows(shares: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return checked shares and their odds s/(1−s); a share of 1 has infinite odds."""
+    array = np.asarray(shares)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"shares must be numeric, got dtype {array.dtype}")
+    if array.ndim not in (1, 2) or array.shape[-1] == 0:
+        raise ValueError(f"shares must have shape (n,) or (rounds, n), got {array.shape}")
+    rows = array.astype(np.float64)
+    bad = ~(rows >= 0)
+    if bad.any():
+        raise ValueError(f"shares must be non-negative, got {rows[bad][0]} at {tuple(map(int, np.argwhere(bad)[0]))}")
+    if rows.sum(axis=-1).max(initial=0.0) > 1 + 1e-9:
+        raise ValueError(f"shares must sum to at most 1, got {rows.sum(axis=-1).max()}")
+    full = rows >= 1
+    if (full.any(axis=-1) & ((rows > 0).sum(axis=-1) > 1)).any():
+        raise ValueError("shares must not hold a share of 1 beside another positive share")
+    return rows, np.where(full, np.inf, rows / np.where(full, 1.0, 1 - rows))
+
+
+def _markups(odds: NDArray[np.float64], alpha: float, markup: ArrayLike | None) -> NDArray[np.float64]:
+    """Return 1 + α·odds, or the given markups, checked."""
+    alpha = check_real(alpha, "alpha", low=0, high=1)
+    if markup is None:
+        return 1 + alpha * np.where(np.isinf(odds), 0.0, odds)
+    mu = np.asarray(markup, dtype=np.float64)
+    if mu.shape != odds.shape or not (mu >= 1).all():
+        raise ValueError(f"markup must have the shape {odds.shape} of shares and be at least 1")
+    return mu
+
+
+def _scalar(values: NDArray[np.float64]) -> Certificate:
+    return float(values) if values.ndim == 0 else values

@@ -1,0 +1,1 @@
+"""What every system shares; knows no system."""

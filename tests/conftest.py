@@ -1,0 +1,102 @@
+"""Hypothesis profiles, an isolated cache, real data on demand, and a CPU budget a system."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+SYSTEM_BUDGET = 40.0
+# The core's own tests start processes, a cluster and a browser; the ledgers run whole systems.
+BUDGETS = {"core": 300.0, "": 120.0}
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep every test away from the user's cache."""
+    before = os.environ.get("PAPERWORKS_CACHE")
+    os.environ["PAPERWORKS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["PAPERWORKS_CACHE"]
+    else:
+        os.environ["PAPERWORKS_CACHE"] = before
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose real data file cannot be had here, and say which."""
+    from paperworks.core.data import available
+
+    for marker in item.iter_markers("data"):
+        slug, _, name = marker.args[0].partition("/")
+        files = {file.name: file for file in importlib.import_module(f"paperworks.{slug}.data").FILES}
+        if not available(files[name]):
+            pytest.skip(f"{marker.args[0]} is not here: set PAPERWORKS_DATA, or `paperworks data fetch {marker.args[0]}`")
+
+
+class CpuBudget:
+    """Add up the CPU seconds of each room of tests and fail the run when one is over its budget."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        # Checking every call against its annotations is no measure of a system's speed.
+        self.enforced = not config.getoption("jaxtyping_packages", None)
+        self._start = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+        report = yield
+        if call.when == "teardown":
+            report.user_properties.append(("cpu", _cpu() - self._start))
+        return report
+
+    def pytest_runtest_logstart(self) -> None:
+        self._start = _cpu()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            self.spent[_room(report.nodeid)] += dict(report.user_properties).get("cpu", 0.0)
+
+    def over(self) -> dict[str, float]:
+        return {room: cpu for room, cpu in self.spent.items() if cpu > BUDGETS.get(room, SYSTEM_BUDGET)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.enforced and self.over() and not hasattr(session.config, "workerinput"):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("CPU seconds")
+        for room, cpu in sorted(self.spent.items()):
+            budget = BUDGETS.get(room, SYSTEM_BUDGET)
+            note = " OVER BUDGET" if self.enforced and cpu > budget else ""
+            terminalreporter.line(f"{room or 'every system'}: {cpu:.1f} of {budget:.0f}{note}")
+
+
+def _room(nodeid: str) -> str:
+    """Return the system or ``core`` whose test this is; doctests count for the room of their module."""
+    parts = Path(nodeid.split("::")[0]).parts
+    if parts[:1] == ("tests",):
+        return parts[1] if len(parts) > 2 else ""
+    return parts[2] if len(parts) > 3 else ""
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of the children it has waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Install the budget."""
+    config.pluginmanager.register(CpuBudget(config), "cpu-budget")
