@@ -33,7 +33,9 @@ def against_cone_solvers() -> None:
                 print(f"  cvxpy + {solver}: fails after {seconds:.2f} s")
             else:
                 ahead = (best - welfare) / best
-                print(f"  cvxpy + {solver}: {seconds:.3f} s, ratio {seconds / ours:.0f}, ours ahead by {ahead:.1e} of the optimum")
+                print(
+                    f"  cvxpy + {solver}: {seconds:.3f} s, ratio {seconds / ours:.0f}, ours ahead by {ahead:.1e} of the optimum"
+                )
 
 
 def main() -> None:
@@ -55,7 +57,11 @@ def main() -> None:
     agents = log_agents(2000)[2]
     line("VCG payments, 2,000 agents", best_of(lambda: pa.vcg(agents), 1), 10)
     agents, budgets = log_agents(100)[2], np.random.default_rng(0).exponential(size=100) * 0.05
-    line("equilibrium with public budgets, 100 agents", best_of(lambda: pa.solve(agents, 0.25, budgets=budgets, budget_mode="public"), 1), 1)
+    line(
+        "equilibrium with public budgets, 100 agents",
+        best_of(lambda: pa.solve(agents, 0.25, budgets=budgets, budget_mode="public"), 1),
+        1,
+    )
     auctioneer = pa.StreamingAuctioneer(0.25, capacity=100, refill=10)
     entry = {f"team {k}": float(k + 1) for k in range(100)}
     line("one round of a stream, 100 agents", best_of(lambda: auctioneer.step(entry), 20), 0.002)

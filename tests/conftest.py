@@ -41,7 +41,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         slug, _, name = marker.args[0].partition("/")
         files = {file.name: file for file in importlib.import_module(f"paperworks.{slug}.data").FILES}
         if not available(files[name]):
-            pytest.skip(f"{marker.args[0]} is not here: set PAPERWORKS_DATA, or `paperworks data fetch {marker.args[0]}`")
+            pytest.skip(
+                f"{marker.args[0]} is not here: set PAPERWORKS_DATA, or `paperworks data fetch {marker.args[0]}`"
+            )
 
 
 class CpuBudget:

@@ -15,7 +15,7 @@ Points = list[list[float]]
 
 
 def concave_hull(gpus: NDArray[np.float64], speedup: NDArray[np.float64]) -> Points:
-    """Return the corners of the least concave majorant from (0, 0) to the highest point, to three decimals."""
+    """Return the corners of the least concave majorant from (0, 0) to the highest point, to six decimals."""
     hull = [(0.0, 0.0)]
     top = int(np.argmax(speedup)) + 1
     for x, y in zip(gpus[:top], speedup[:top], strict=True):
@@ -24,7 +24,7 @@ def concave_hull(gpus: NDArray[np.float64], speedup: NDArray[np.float64]) -> Poi
         ):
             hull.pop()
         hull.append((float(x), float(y)))
-    return [[x, round(y, 3)] for x, y in hull]
+    return [[x, round(y, 6)] for x, y in hull]
 
 
 def render() -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.mechanism import AlphaProportional
-from paperworks.allocation.stream import BestResponder, PacedBidder, PriceTaker, StreamingAuctioneer
+from paperworks.allocation.stream import BestResponder, PacedBidder, PriceTaker, StreamingAuctioneer, simulate
 from paperworks.allocation.valuations import Valuations
 
 BIDS = {"a": 4.0, "b": 2.0, "c": 1.0}
@@ -117,19 +117,16 @@ class TestAgents:
     def test_best_responders_settle_in_the_equilibrium(self) -> None:
         a, b, alpha = np.array([1.0, 2.0, 1.5]), np.array([0.1, 1 / 3, 1.0]), 0.5
         v = Valuations.log(a, b)
-        agents = [BestResponder(v.subset(np.arange(3) == i), alpha=alpha) for i in range(3)]
-        mechanism, bids = AlphaProportional(alpha), np.ones(3)
-        for _ in range(60):
-            for i in range(3):
-                out = mechanism.clear(bids)
-                bids[i] = agents[i].bid(share=float(out.shares[i]), price=out.price)
-        np.testing.assert_allclose(mechanism.clear(bids).shares, solve(v, alpha).shares, atol=1e-5)
+        bidders = {str(i): BestResponder(v.subset(np.arange(3) == i), alpha=alpha) for i in range(3)}
+        ledger = simulate(StreamingAuctioneer(alpha), bidders, rounds=30)
+        last = ledger[ledger["round"] == 29]
+        np.testing.assert_allclose(last["share"], solve(v, alpha).shares, atol=1e-5)
 
     def test_paced_bidder_finds_its_spending(self) -> None:
         bidder, mechanism, bid = PacedBidder(target_spend=0.3, eta=0.3), AlphaProportional(0.5), 1.0
         for _ in range(300):
             out = mechanism.clear([bid, 2.0, 1.0])
-            bid = bidder.bid(payment=float(out.payments[0]))
+            bid = bidder.bid(share=float(out.shares[0]), price=out.price)
         assert mechanism.clear([bid, 2.0, 1.0]).payments[0] == pytest.approx(0.3, rel=1e-2)
 
 

@@ -115,6 +115,30 @@ class TestDemand:
         bought = s > 0
         assert np.all(left[bought] >= (price * markup * (1 - 1e-8))[bought])
 
+    @pytest.mark.parametrize("family", ["linear", "log", "power", "saturating", "quadratic", "piecewise", "callable"])
+    @pytest.mark.parametrize("alpha", [1.0, 0.3, 0.0])
+    def test_many_prices_at_once(self, family: str, alpha: float) -> None:
+        rng = np.random.default_rng(2)
+        a, b = rng.exponential(size=3) + 0.1, rng.exponential(size=3) + 0.1
+        v = {
+            "linear": lambda: Valuations.linear(a),
+            "log": lambda: Valuations.log(a, b),
+            "power": lambda: Valuations.power(a, 1 / (1 + b)),
+            "saturating": lambda: Valuations.saturating(a, b),
+            "quadratic": lambda: Valuations.quadratic(a, b),
+            "piecewise": lambda: Valuations.piecewise(
+                [[(0, 0), (0.4, s), (1, s + t)] for s, t in zip(a, a / 9, strict=True)]
+            ),
+            "callable": lambda: Valuations.from_callable([lambda q, s=s: s * np.log1p(q) for s in a]),
+        }[family]()
+        prices = np.geomspace(0.02, 1.2, 25) * v.marginal(np.full(3, 0.05)).max()
+        rows = [v.demand(float(price), alpha, 1.0) for price in prices]
+        np.testing.assert_allclose(v.demand(prices[:, None], alpha, 1.0), rows, rtol=1e-6, atol=1e-12)
+        markup = prices[:, None] * (1 + alpha * np.array(rows) / np.maximum(1 - np.array(rows), 1e-300))
+        smooth = (np.array(rows) > 1e-9) & (np.array(rows) < 1 - 1e-9) & (family not in ("linear", "piecewise"))
+        marginal = v.marginal(np.array(rows))
+        np.testing.assert_allclose(marginal[smooth], markup[smooth], rtol=1e-6)
+
     def test_linear_closed_form(self) -> None:
         alpha, price, c = 0.25, 1.3, np.array([3.0, 2.0, 1.0])
         expected = np.maximum(c - price, 0) / (c - (1 - alpha) * price)

@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 
 import paperworks
+import paperworks.cli
 import paperworks.core
 from paperworks.core import fingerprint
+from paperworks.core.commands import run
 from paperworks.core.engine import Engine
 from paperworks.core.paper import system
 from paperworks.core.runner import check
@@ -63,7 +65,7 @@ def measure(trial):
 
 def grows(table):
     largest = int(table["value.square"].max())
-    return Verdict.decide(largest > 3, f"The largest square is {largest}.", Headline("largest", largest))
+    return Verdict.decide(largest > 3, f"The largest square is {largest}.", Headline("largest", float(largest)))
 
 
 EXPERIMENTS = [Experiment("squares", trials, measure)]
@@ -109,8 +111,10 @@ def square(n: int) -> None:
 class Room:
     """A package path of its own with throw-away systems, a cache, a log and a folder to work in."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = root
+    LEDGER, PAPER, METHOD, CLI = LEDGER, PAPER, METHOD, CLI
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
+        self.root, self.capture = root, capture
         self.package = root / "path" / "paperworks"
         self.package.mkdir(parents=True)
         (self.package / "core").mkdir()
@@ -196,9 +200,18 @@ class Room:
         assert process.returncode == code, (words, process.returncode, out, err)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
+    def main(self, *words: str, code: int = 0, app: Any = None) -> tuple[str, str]:
+        """Run `paperworks WORDS`, or another app, in this process; return standard output and error."""
+        self.capture.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run(paperworks.cli.app if app is None else app, words)
+        out, err = self.capture.readouterr()
+        assert ended.value.code == code, (words, out, err)
+        return out, err
+
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
-    room = Room(tmp_path, monkeypatch)
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Room]:
+    room = Room(tmp_path, monkeypatch, capsys)
     yield room
     room.forget()

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import exprel, logsumexp
 
 from paperworks.allocation.equilibrium import Equilibrium, market, solve
+from paperworks.allocation.families import Piecewise
 from paperworks.allocation.roots import decreasing_root
-from paperworks.allocation.valuations import Valuations, _Piecewise
+from paperworks.allocation.valuations import Valuations
 from paperworks.core.validation import check_choice, check_integer, check_names, check_real, check_vector
 
 __all__ = [
@@ -122,15 +123,13 @@ def efficient(valuations: Valuations, capacity: float = 1.0) -> Optimum:
     """
     capacity = check_real(capacity, "capacity", low=0, open_low=True)
     segments = _segments(valuations, capacity)
-    if segments is not None:
-        shares = _fill(*segments)
-    else:
-        shares = valuations.demand(0.0, 0.0, capacity)
-        if shares.sum() > 1:
-            shares = market(valuations, 0.0, capacity)[0]
-    amounts = capacity * shares
-    price = float(capacity * valuations.marginal(amounts).max()) if shares.sum() >= 1 - 1e-12 else 0.0
-    return Optimum(valuations.names, shares, price, float(valuations.value(amounts).sum()))
+    shares, price = valuations.demand(0.0, 0.0, capacity), 0.0
+    if shares.sum() > 1 and segments is None:
+        shares, price, _, _ = market(valuations, 0.0, capacity)
+    elif shares.sum() >= 1:
+        shares = shares if segments is None else _fill(*segments)
+        price = float(capacity * valuations.marginal(capacity * shares).max())
+    return Optimum(valuations.names, shares, price, float(valuations.value(capacity * shares).sum()))
 
 
 def liquid_optimum(valuations: Valuations, budgets: ArrayLike | None = None, capacity: float = 1.0) -> Optimum:
@@ -370,7 +369,7 @@ def proportional(quotas: ArrayLike, capacity: float = 1.0) -> Floats:
     weights = check_vector(quotas, "quotas", low=0)
     if not weights.any():
         raise ValueError("quotas must not all be zero")
-    return check_real(capacity, "capacity", low=0, open_low=True) * weights / weights.sum()
+    return np.asarray(weights * (check_real(capacity, "capacity", low=0, open_low=True) / weights.sum()))
 
 
 def max_min(demands: ArrayLike, capacity: float = 1.0) -> Floats:
@@ -439,11 +438,11 @@ def compare(
     --------
     >>> table = compare(Valuations.linear([1.0, 0.5]), alphas=[1.0, 0.25], baselines=["vcg", "equal"])
     >>> table[["mechanism", "welfare", "revenue", "guarantee"]].round(3)
-                    mechanism  welfare  revenue  guarantee
-    0   α-proportional (α=1)    0.833    0.333      0.828
-    1  α-proportional (α=0.25)  0.908    0.421      0.905
-    2                     vcg    1.000    0.500        NaN
-    3                   equal    0.750    0.000        NaN
+                     mechanism  welfare  revenue  guarantee
+    0     α-proportional (α=1)    0.833    0.333      0.828
+    1  α-proportional (α=0.25)    0.908    0.473      0.905
+    2                      vcg    1.000    0.500        NaN
+    3                    equal    0.750    0.000        NaN
     """
     given = valuations.budgets if budgets is None else budgets
     limits = None if given is None else check_vector(given, "budgets", length=len(valuations), low=0, allow_inf=True)
@@ -457,7 +456,7 @@ def compare(
         outcome = clarke if name == "vcg" else rule(valuations, capacity, limits)
         rows.append({"mechanism": name, **_measures(outcome, valuations, limits)})
     table = pd.DataFrame(rows)
-    table["efficiency"] = table["welfare"] / clarke.welfare
+    table["efficiency"] = table["welfare"] / efficient(valuations, capacity).welfare
     table["revenue_over_vcg"] = table["revenue"] / clarke.revenue
     if limits is None:
         return table[_COLUMNS]
@@ -534,12 +533,12 @@ def _bids(bids: ArrayLike, names: Sequence[str] | None) -> tuple[Floats, Names]:
 
 def _segments(valuations: Valuations, capacity: float) -> tuple[Floats, Floats] | None:
     """Return worth (of the whole resource) and width (as a share) of every segment, or None if any agent is curved."""
-    families = [family for _, family in valuations._blocks]
-    if not all(isinstance(family, _Piecewise) for family in families):
+    blocks = [(index, family) for index, family in valuations._blocks if isinstance(family, Piecewise)]
+    if len(blocks) < len(valuations._blocks):
         return None
-    size = max(family.slopes.shape[1] for family in families)
+    size = max(family.slopes.shape[1] for _, family in blocks)
     slopes, widths = np.zeros((2, len(valuations), size))
-    for index, family in valuations._blocks:
+    for index, family in blocks:
         columns = slice(0, family.slopes.shape[1])
         slopes[index, columns] = capacity * family.slopes
         # No agent can use more than all; cutting there also makes endless segments finite.
@@ -548,15 +547,16 @@ def _segments(valuations: Valuations, capacity: float) -> tuple[Floats, Floats] 
 
 
 def _fill(slopes: Floats, widths: Floats) -> Floats:
-    """Return the shares that fill the steepest segments first; equal slopes at the margin fill in proportion."""
+    """Return the shares that fill the steepest segments first; equal slopes at the margin fill in proportion.
+
+    Together the segments of positive slope are wider than 1.
+    """
     usable = np.where(slopes > 0, widths, 0.0)
     order = np.argsort(-slopes, axis=None, kind="stable")
     filled = np.cumsum(usable.ravel()[order])
-    if filled[-1] <= 1:
-        return usable.sum(axis=1)
-    margin = slopes.ravel()[order[np.searchsorted(filled, 1.0)]]
+    margin = slopes.ravel()[order[np.searchsorted(filled, min(1.0, filled[-1]))]]
     above, tied = np.where(slopes > margin, usable, 0.0), np.where(slopes == margin, usable, 0.0)
-    return (above + tied * (max(1 - above.sum(), 0.0) / tied.sum())).sum(axis=1)
+    return np.asarray((above + tied * (max(1 - above.sum(), 0.0) / tied.sum())).sum(axis=1))
 
 
 def _fill_without(slopes: Floats, widths: Floats, agents: NDArray[np.intp]) -> Floats:
@@ -565,7 +565,7 @@ def _fill_without(slopes: Floats, widths: Floats, agents: NDArray[np.intp]) -> F
     owner = order // slopes.shape[1]
     usable = np.where(owner == agents[:, None], 0.0, widths.ravel()[order])
     before = np.cumsum(usable, axis=1) - usable
-    return np.clip(1 - before, 0.0, usable) @ slopes.ravel()[order]
+    return np.asarray(np.clip(1 - before, 0.0, usable) @ slopes.ravel()[order])
 
 
 def _welfare_without(valuations: Valuations, capacity: float, price: float, agents: NDArray[np.intp]) -> Floats:
@@ -581,8 +581,11 @@ def _welfare_without(valuations: Valuations, capacity: float, price: float, agen
         shares[rows, agents] = 0.0
         return shares
 
-    top = math.log(price) if price > 0 else -700.0
-    log_price = decreasing_root(lambda x: demand(x).sum(axis=1) - 1, np.full(agents.size, top), 0.1, high=top)
+    # exp(−800) is 0: where the others do not want everything, the resource is free to them.
+    free = -800.0
+    top = math.log(price) if price > 0 else free
+    guess = np.full(agents.size, top)
+    log_price = decreasing_root(lambda x: demand(x).sum(axis=1) - 1, guess, 0.1, low=free, high=top)
     shares = demand(log_price)
     values = valuations.value(capacity * shares).sum(axis=1)
     return np.asarray(values + np.exp(log_price) * (1 - shares.sum(axis=1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,7 +20,7 @@ from paperworks.allocation.benchmarks import (
 )
 from paperworks.allocation.data import PHILLY, load_philly, speedups, tiered_demand
 from paperworks.allocation.design import typical_agents
-from paperworks.allocation.equilibrium import dynamics, solve
+from paperworks.allocation.equilibrium import Equilibrium, dynamics, solve
 from paperworks.allocation.guarantees import (
     efficiency_bound,
     efficiency_certificate,
@@ -95,7 +96,8 @@ def _measure_interpolation(trial: Trial) -> Row:
     for _ in range(trial["profiles"]):
         bids = 10 ** rng.uniform(-6, 6, size=int(rng.integers(1, 30)))
         out = AlphaProportional(alpha).clear(bids)
-        paying = out.shares > 0
+        # Below this a share is a subnormal number, which has too few digits for a ratio.
+        paying = out.shares > 1e-290
         unit = out.payments[paying] / out.shares[paying]
         worst["unit_price"] = max(worst["unit_price"], float(np.ptp(unit) / out.price))
         worst["overpaid"] = max(worst["overpaid"], float((out.payments / bids).max() - 1))
@@ -126,30 +128,27 @@ def _judge_interpolation(table: pd.DataFrame) -> Verdict:
 
 
 def _equilibria_trials(scale: Scale) -> list[Trial]:
-    total, starts = (60, 3) if scale == "quick" else (600, 20)
+    total, starts = (60, 2) if scale == "quick" else (600, 20)
     return [Trial({"instances": count, "starts": starts}, seed=seed) for seed, count in _chunks(total, 10)]
 
 
 def _measure_equilibria(trial: Trial) -> list[Row]:
     rng = np.random.default_rng(trial.seed)
     rows: list[Row] = []
-    for _ in range(trial["instances"]):
+    for k in range(trial["instances"]):
         agents = random_mix(rng, int(rng.integers(2, 51)))
         alpha = float(rng.choice(ALPHAS))
         found = solve(agents, alpha)
-        ends = [
-            dynamics(
-                agents, alpha, init=10 ** rng.uniform(-2, 2, size=len(agents)) * found.price / len(agents), damping=0.2
-            )
-            for _ in range(trial["starts"])
-        ]
-        gaps = [float(np.abs(end.shares[-1] - found.shares).max()) for end in ends if end.converged]
+        # Best-response dynamics from random starts are the costly part: one instance in ten gets them.
+        runs = trial["starts"] if k % 10 == 0 else 0
+        gaps = list(_limits(agents, alpha, found, runs, rng))
         rows.append(
             {
                 "alpha": alpha,
                 "n": len(agents),
                 "status": found.status,
                 "regret": float(found.regret.max() / found.price) if found.price > 0 else 0.0,
+                "runs": runs,
                 "converged": len(gaps),
                 "gap": max(gaps, default=None),
             }
@@ -157,13 +156,28 @@ def _measure_equilibria(trial: Trial) -> list[Row]:
     return rows
 
 
+def _limits(
+    agents: Valuations, alpha: float, found: Equilibrium, runs: int, rng: np.random.Generator
+) -> Iterator[float]:
+    """Yield, for each run of damped dynamics that converges, how far from the equilibrium's shares it ends."""
+    for _ in range(runs):
+        init = 10 ** rng.uniform(-2, 2, size=len(agents)) * found.price / len(agents)
+        with warnings.catch_warnings():
+            # That some runs do not converge is part of the measurement.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            run = dynamics(agents, alpha, init=init, damping=0.2)
+        if run.converged:
+            yield float(np.abs(run.shares[-1] - found.shares).max())
+
+
 def _judge_equilibria(table: pd.DataFrame) -> Verdict:
     regret, gap = table["value.regret"].max(), table["value.gap"].max()
-    share = table["value.converged"].sum() / table["param.starts"].sum()
+    share = table["value.converged"].sum() / table["value.runs"].sum()
     return Verdict.decide(
         regret <= 1e-8 and gap <= 1e-5,
-        f"In {len(table)} instances the largest regret is {regret:.1e} of the price; {100 * share:.0f} % of the random "
-        f"starts of best-response dynamics converge, all of them to the same shares within {gap:.1e}.",
+        f"In {len(table)} instances the largest regret is {regret:.1e} of the price; {100 * share:.0f} % of "
+        f"{table['value.runs'].sum()} random starts of best-response dynamics converge, all of them to the same shares "
+        f"within {gap:.1e}.",
         Headline("largest regret over price", regret),
         Headline("largest distance between limits", gap),
         Headline("starts that converge", float(share)),
@@ -430,7 +444,7 @@ def _judge_liquid(table: pd.DataFrame) -> Verdict:
 
 
 def _public_trials(scale: Scale) -> list[Trial]:
-    profiles, total, size = (500, 50, 10) if scale == "quick" else (5000, 500, 25)
+    profiles, total, size = (200, 50, 10) if scale == "quick" else (5000, 500, 25)
     trials = [
         Trial({"kind": "profiles", "alpha": alpha, "count": profiles, "data": None, "hours": 0}) for alpha in ALPHAS
     ]
@@ -439,7 +453,7 @@ def _public_trials(scale: Scale) -> list[Trial]:
         for alpha in (1.0, 0.25)
         for seed, count in _chunks(total // 2, size)
     ]
-    data, hours = ("generated hours", 5) if scale == "quick" else ("philly", 25)
+    data, hours = ("generated hours", 2) if scale == "quick" else ("philly", 25)
     return trials + [
         Trial({"kind": "cluster", "alpha": alpha, "count": hours, "data": data, "hours": hours}, cost=10.0)
         for alpha in (1.0, 0.25)
@@ -632,8 +646,8 @@ def _measure_cluster(trial: Trial) -> Row:
 def _static_amounts(rule: str, demand: pd.Series) -> np.ndarray:
     capacity = float(CLUSTER_GPUS)
     if rule == "equal":
-        return np.minimum(capacity * equal_split(len(demand)).shares, demand.to_numpy())
-    return np.asarray(max_min(demand.to_numpy(dtype=float), capacity).amounts)
+        return np.minimum(equal_split(len(demand), capacity), demand.to_numpy())
+    return max_min(demand.to_numpy(dtype=float), capacity)
 
 
 def _judge_cluster(table: pd.DataFrame) -> Verdict:
@@ -736,7 +750,7 @@ CLAIMS = [
         "exists-unique",
         "For α in (0, 1] a Nash equilibrium exists, and its shares are unique.",
         "Agents of every family: largest regret at most 1e-8 of the price; every start of damped best-response dynamics "
-        "that converges ends at the solver's shares within 1e-5. Quick: 3 starts an instance, full: 20.",
+        "that converges ends at the solver's shares within 1e-5 (quick: 2 starts for 6 instances, full: 20 for 60).",
         ("equilibria",),
         _judge_equilibria,
     ),

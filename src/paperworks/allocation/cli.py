@@ -40,6 +40,10 @@ AgentsArgument = Annotated[
     Path | None,
     typer.Argument(metavar="[AGENTS.csv]", help="Columns agent, family, a, b, p, points, budget; - is stdin."),
 ]
+BudgetsOption = Annotated[
+    str | None,
+    typer.Option(help="private: agents heed them (default where given); public: the rule does; none: ignore them."),
+]
 ExampleOption = Annotated[str | None, typer.Option("--example", help="toy or speedups, in place of a file.")]
 
 
@@ -110,26 +114,26 @@ def solve(
     alpha: AlphaOption = 0.25,
     capacity: CapacityOption = 1.0,
     reserve: ReserveOption = 0.0,
-    budgets: Annotated[str | None, typer.Option(help="private (agents heed them) or public (the rule does).")] = None,
+    budgets: BudgetsOption = None,
     example: ExampleOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     report: ReportOption = None,
 ) -> None:
     """Compute the Nash equilibrium of agents with known valuations, with a regret certificate."""
+    import numpy as np
+
     from paperworks.allocation import plots
     from paperworks.allocation.equilibrium import solve as solve_equilibrium
     from paperworks.core.validation import check_choice
 
     valuations = _agents(agents, example)
-    money = None
-    mode: Literal["private", "public"] = "private"
-    if budgets is not None:
-        mode = check_choice(budgets, "--budgets", ("private", "public"))
-        money = valuations.budgets
-        if money is None:
-            raise ValueError("--budgets needs a column 'budget'")
-    found = solve_equilibrium(valuations, alpha, capacity, budgets=money, budget_mode=mode, reserve=reserve)
+    mode = check_choice(budgets or "private", "--budgets", ("private", "public", "none"))
+    if budgets in ("private", "public") and valuations.budgets is None:
+        raise ValueError(f"--budgets {budgets} needs a column 'budget'")
+    money = np.full(len(valuations), np.inf) if mode == "none" else valuations.budgets
+    kind: Literal["private", "public"] = "public" if mode == "public" else "private"
+    found = solve_equilibrium(valuations, alpha, capacity, budgets=money, budget_mode=kind, reserve=reserve)
     facts = found.summary()
     pictures = (
         [plots.market(valuations, alpha, capacity), plots.outcomes_by_alpha(valuations, capacity)]
@@ -153,7 +157,7 @@ def audit(
     report: ReportOption = None,
 ) -> None:
     """Check past rounds without valuations: certified efficiency, implied marginal values, bids that jump."""
-    from paperworks.allocation.audit import audit as audit_rounds
+    from paperworks.allocation.auditing import audit as audit_rounds
     from paperworks.core.report.page import Section, Table
 
     found = audit_rounds(read_frame(rounds, dtype={"agent": str}), alpha, capacity, threshold, slack)
@@ -261,13 +265,15 @@ def compare(
     agents: AgentsArgument = None,
     alphas: Annotated[str, typer.Option(help="Comma-separated.")] = "1,0.5,0.25,0.1",
     capacity: CapacityOption = 1.0,
-    budgets: Annotated[bool, typer.Option(help="Use the column 'budget' as private budgets.")] = False,
+    budgets: Annotated[bool, typer.Option(help="Heed the budgets, where there are any.")] = True,
     example: ExampleOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     report: ReportOption = None,
 ) -> None:
     """Compare α-proportional equilibria with VCG, max-min and an equal split on the same agents."""
+    import numpy as np
+
     from paperworks.allocation import plots
     from paperworks.allocation.benchmarks import compare as compare_mechanisms
 
@@ -276,9 +282,7 @@ def compare(
         grid = [float(word) for word in alphas.split(",")]
     except ValueError:
         raise ValueError(f"--alphas must be numbers separated by commas, got {alphas!r}") from None
-    if budgets and valuations.budgets is None:
-        raise ValueError("--budgets needs a column 'budget'")
-    money = valuations.budgets if budgets else None
+    money = valuations.budgets if budgets else np.full(len(valuations), np.inf)
     table = compare_mechanisms(valuations, grid, capacity=capacity, budgets=money)
     pictures = [plots.outcomes_by_alpha(valuations, capacity)] if report else []
     _deliver(
@@ -305,6 +309,8 @@ def _deliver(
         write_output(text + "\n", out)
     else:
         write_frame(table, out)
+        numbers = [f"{name} {value:.6g}" for name, value in facts.items() if isinstance(value, (int, float))]
+        print("; ".join(numbers), file=sys.stderr)
     if report is not None:
         _write_report(table, facts, title, report, pictures or [], more or [])
 

@@ -16,9 +16,7 @@ from paperworks.core.validation import check_vector
 
 __all__ = ["FILES", "PHILLY", "POLLUX", "load_philly", "load_pollux", "speedups", "tiered_demand", "toy_cluster"]
 
-_TRACES = (
-    "https://raw.githubusercontent.com/petuum/adaptdl/c793c7089bd307462686339d29707925c461f9a9/simulator/traces"
-)
+_TRACES = "https://raw.githubusercontent.com/petuum/adaptdl/c793c7089bd307462686339d29707925c461f9a9/simulator/traces"
 _LICENCE = "research use (no licence file with the traces; the repository's main branch is Apache-2.0)"
 
 PHILLY = DataFile(
@@ -63,17 +61,15 @@ def toy_cluster() -> Valuations:
     >>> teams.names
     ('pretraining', 'ranking', 'vision', 'speech', 'robotics', 'notebooks')
     >>> teams.value(np.full(6, 64 / 6)).round(1)
-    array([67.9, 78. , 43.1, 24.2, 24.8, 17.7])
+    array([68. , 77.9, 43.1, 24.2, 24.8, 17.7])
     """
     growing = Valuations.log(
         [120.0, 75.0, 40.0, 25.0],
         [14.0, 5.84, 5.5, 6.54],
         names=["pretraining", "ranking", "vision", "speech"],
-        budgets=[60.0, 55.0, 30.0, 12.0],
+        budgets=[50.0, 120.0, 60.0, 12.0],
     )
-    bounded = Valuations.saturating(
-        [30.0, 18.0], [6.1, 2.6], names=["robotics", "notebooks"], budgets=[15.0, 8.0]
-    )
+    bounded = Valuations.saturating([30.0, 18.0], [6.1, 2.6], names=["robotics", "notebooks"], budgets=[25.0, 8.0])
     return growing + bounded
 
 
@@ -85,8 +81,8 @@ def speedups() -> Valuations:
 
     Examples
     --------
-    >>> speedups().value(np.full(6, 4.0))
-    array([3.851 , 3.90375, 3.639, 3.9235, 1.203, 3.012])
+    >>> speedups().value(np.full(6, 4.0)).round(3)
+    array([3.851, 3.904, 3.639, 3.924, 1.203, 3.012])
 
     References
     ----------
@@ -119,6 +115,8 @@ def tiered_demand(
     """
     amounts = check_vector(demand, "demand", low=0)
     heights = check_vector(worth, "worth", low=0)
+    if not heights.size:
+        raise ValueError("worth must not be empty")
     # A slope of 0 over one unit is how a concave curve says "wants nothing".
     widths = np.where(amounts > 0, amounts / heights.size, 1 / heights.size)
     slopes = np.where(amounts > 0, 1.0, 0.0)[:, None] * heights
@@ -155,7 +153,7 @@ def load_philly(freq: str = "h") -> pd.DataFrame:
     arXiv 1901.05758.
     """
     try:
-        period = pd.Timedelta(pd.tseries.frequencies.to_offset(freq))
+        period = pd.Timedelta(pd.tseries.frequencies.to_offset(freq).nanos)
     except ValueError:
         raise ValueError(f"freq must be a fixed pandas frequency such as 'h', got {freq!r}") from None
     jobs = pd.read_csv(path(PHILLY), parse_dates=["timestamp"])

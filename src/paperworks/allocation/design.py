@@ -100,7 +100,7 @@ def choose_alpha(
         raise ValueError(f"alphas must be in (0, 1], got {grid}")
     if valuations is not None and n is not None and n != len(valuations):
         raise ValueError(f"n must be the number of agents, {len(valuations)}, got {n}")
-    agents = math.inf if valuations is None and n is None else len(valuations) if valuations is not None else n
+    agents = len(valuations) if valuations is not None else math.inf if n is None else check_integer(n, "n", low=2)
     ceiling = 1.0 if target_efficiency is None else alpha_for_efficiency(target_efficiency, agents)
     if valuations is None and noise == 0:
         if target_efficiency is None:
@@ -128,7 +128,9 @@ def _guarantees(alphas: NDArray[np.float64], agents: float) -> pd.DataFrame:
 
 
 def _closed_form(target: float, alpha: float) -> str:
-    return f"the largest α whose worst equilibrium is at least {target:g} of the optimum is {alpha:.6g}; {_slope(alpha)}"
+    return (
+        f"the largest α whose worst equilibrium is at least {target:g} of the optimum is {alpha:.6g}; {_slope(alpha)}"
+    )
 
 
 def _slope(alpha: float) -> str:
@@ -192,7 +194,11 @@ def _simulated(
     alpha = max(rows, key=lambda a: rows[a]["mean"])
     tried = sorted(rows)
     curve = _guarantees(np.array(tried), agents).join(pd.DataFrame([rows[a] for a in tried]))
-    whose = "the given agents" if valuations is not None else f"{len(rounds)} sets of {len(rounds[0].valuations)} typical agents, not yours"
+    whose = (
+        "the given agents"
+        if valuations is not None
+        else f"{len(rounds)} sets of {len(rounds[0].valuations)} typical agents, not yours"
+    )
     note = (
         f"best mean welfare ({rows[alpha]['mean']:.4f} of the optimum) for bids with {100 * noise:g} % noise, simulated "
         f"on {whose}; {_slope(alpha)}"

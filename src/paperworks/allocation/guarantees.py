@@ -139,7 +139,7 @@ def worst_case_instance(alpha: float, n: int) -> Valuations:
     Examples
     --------
     >>> worst_case_instance(1.0, 2).marginal0().round(4)
-    array([1.    , 0.5858])
+    array([1.    , 0.4142])
     """
     alpha = check_real(alpha, "alpha", low=0, high=1, open_low=True)
     others = check_integer(n, "n", low=2) - 1
@@ -192,10 +192,8 @@ def efficiency_certificate(
     slack = check_real(slack, "slack", low=0, high=1)
     if slack == 1:
         raise ValueError("slack must be below 1, got 1")
-    sole = np.isinf(odds).any(axis=-1)
     # Everything to one agent leaves nothing to compare: its markup is infinite and the certificate is 1.
-    mu = np.where(sole[..., None], 1.0, mu)
-    bound = np.where(sole, 1.0, (rows * mu).sum(axis=-1) / mu.max(axis=-1))
+    bound = np.where(_sole(odds), 1.0, (rows * mu).sum(axis=-1) / mu.max(axis=-1))
     return _scalar((1 - slack) / (1 + slack) * np.minimum(bound, 1.0))
 
 
@@ -255,9 +253,9 @@ def liquid_certificate(
     Examples
     --------
     >>> round(liquid_certificate([0.5, 0.3, 0.2], alpha=1.0, capped=[True, False, False]), 6)
-    0.533333
+    0.512195
     >>> round(liquid_certificate([0.5, 0.3, 0.2], alpha=1.0, capped=[True, False, False], unsaturated=True), 6)
-    0.610169
+    0.611111
     """
     rows, odds = _rows(shares)
     mu = _markups(odds, alpha, markup)
@@ -266,8 +264,6 @@ def liquid_certificate(
         raise TypeError(f"capped must be boolean, got dtype {mask.dtype}")
     if mask.shape != rows.shape:
         raise ValueError(f"capped must have the shape {rows.shape} of shares, got {mask.shape}")
-    sole = np.isinf(odds).any(axis=-1)
-    mu = np.where(mask | sole[..., None], 1.0, mu)
     if unsaturated:
         capped_share = np.where(mask, rows, 0.0).sum(axis=-1)
         kept = capped_share + np.where(mask, 0.0, rows * mu).sum(axis=-1)
@@ -275,7 +271,7 @@ def liquid_certificate(
     else:
         rest = rows.sum(axis=-1, keepdims=True) - rows
         bound = np.where(mask, 1.0, (rest + mu * rows) / (rest + mu)).min(axis=-1)
-    return _scalar(np.where(sole | mask.all(axis=-1), 1.0, np.minimum(bound, 1.0)))
+    return _scalar(np.where(_sole(odds) | mask.all(axis=-1), 1.0, np.minimum(bound, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -375,8 +371,7 @@ def _revenue(instance: Valuations, alpha: float) -> float:
 
 
 def _liquid(instance: Valuations, alpha: float) -> float:
-    shares = solve(instance, alpha, budgets=instance.budgets).shares
-    return float(np.minimum(instance.value(shares), instance.budgets).sum()) / liquid_optimum(instance).welfare
+    return (solve(instance, alpha).liquid_welfare or 0.0) / liquid_optimum(instance).welfare
 
 
 _RATIOS: dict[str, Callable[[Valuations, float], float]] = {
@@ -429,6 +424,11 @@ def _rows(shares: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return rows, np.where(full, np.inf, rows / np.where(full, 1.0, 1 - rows))
 
 
+def _sole(odds: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell in which rows one agent has everything."""
+    return np.asarray(np.isinf(odds).any(axis=-1))
+
+
 def _markups(odds: NDArray[np.float64], alpha: float, markup: ArrayLike | None) -> NDArray[np.float64]:
     """Return 1 + α·odds, or the given markups, checked."""
     alpha = check_real(alpha, "alpha", low=0, high=1)
@@ -440,5 +440,6 @@ def _markups(odds: NDArray[np.float64], alpha: float, markup: ArrayLike | None) 
     return mu
 
 
-def _scalar(values: NDArray[np.float64]) -> Certificate:
-    return float(values) if values.ndim == 0 else values
+def _scalar(values: ArrayLike) -> Certificate:
+    array = np.asarray(values, dtype=np.float64)
+    return float(array) if array.ndim == 0 else array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 Names = tuple[str, ...] | range
 Bids = ArrayLike | Mapping[Any, Any] | pd.Series
 Cap = Literal["harmonic", "hard"]
+R = TypeVar("R", bound="Record")
 
 
 class Record:
@@ -33,7 +34,7 @@ class Record:
         return json.dumps({name: _to_plain(getattr(self, name)) for name in kept}, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls: type[R], text: str) -> R:
         """Return the object that `to_json` wrote.
 
         Raises

@@ -77,6 +77,8 @@ def market(valuations: Valuations, alpha: float, capacity: float = 1.0) -> Figur
     found = solve(valuations, alpha, capacity)
     prices = found.price * np.geomspace(0.3, 3, 200)
     demand = np.atleast_2d(valuations.demand(prices[:, None], alpha, capacity))
+    if valuations.budgets is not None:
+        demand = np.minimum(demand, valuations.budgets / prices[:, None])
     made, ax = figure(f"Demand that anticipates the price, α = {alpha:g}", xlabel="price of the whole resource")
     ax.stackplot(prices, demand.T, colors=_colours(len(valuations)))
     _label_agents(ax, found.names)

@@ -12,10 +12,17 @@ __all__ = ["balance", "decreasing_root"]
 
 _EPS = float(np.finfo(np.float64).eps)
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 
 def decreasing_root(
-    f: Callable[[Floats], Floats], guess: ArrayLike, step: float, low: ArrayLike = -700.0, high: ArrayLike = 700.0
+    f: Callable[..., Floats],
+    guess: ArrayLike,
+    step: float,
+    low: ArrayLike = -700.0,
+    high: ArrayLike = 700.0,
+    *,
+    indexed: bool = False,
 ) -> Floats:
     """Return, entry by entry, where the decreasing `f` crosses zero.
 
@@ -33,50 +40,70 @@ def decreasing_root(
         First step away from `guess`.
     low, high : array_like
         Bounds of the search.
+    indexed : bool
+        Call ``f(x, index)`` with those entries only that are not done, flat, and their positions.
 
     Examples
     --------
     >>> decreasing_root(lambda x: np.array([1.0, 8.0]) - x**3, [0.0, 0.0], 0.5)
     array([1., 2.])
     """
+    start = np.clip(np.asarray(guess, dtype=np.float64), low, high)
+    points = start.ravel()
+    least, most = (np.broadcast_to(np.asarray(bound), start.shape).ravel() for bound in (low, high))
+
+    def at(x: Floats, index: Index) -> Floats:
+        if not index.size:
+            return x
+        if indexed:
+            return f(x, index)
+        points[index] = x
+        return f(points.reshape(start.shape)).ravel()[index]
+
     with np.errstate(all="ignore"):
-        x = np.clip(np.asarray(guess, dtype=np.float64), low, high)
-        fx = f(x)
-        up = fx > 0
-        other, f_other, open_ = x, fx, np.ones(x.shape, dtype=bool)
-        while open_.any():
-            x, fx = np.where(open_, other, x), np.where(open_, f_other, fx)
-            other = np.where(open_, np.clip(np.where(up, x + step, x - step), low, high), other)
-            f_other = f(other)
-            open_ &= ((f_other > 0) == up) & (other != x)
+        a, index = points.copy(), np.arange(points.size)
+        fa = at(a, index)
+        up = fa > 0
+        b, fb = a.copy(), fa.copy()
+        while index.size:
+            a[index], fa[index] = b[index], fb[index]
+            b[index] = np.clip(np.where(up[index], a[index] + step, a[index] - step), least[index], most[index])
+            index = index[a[index] != b[index]]
+            fb[index] = at(b[index], index)
+            index = index[(fb[index] > 0) == up[index]]
             step *= 8
-        crossed = (f_other > 0) != up
-        root = _chandrupatla(f, np.where(crossed, other, x), np.where(crossed, f_other, fx), x, fx)
-        bound = np.broadcast_to(np.where(up, high, low), root.shape)
-        return np.where(crossed, root, bound)
+        root = np.where(up, most, least)
+        crossed = np.flatnonzero((fb > 0) != up)
+        root[crossed] = _chandrupatla(at, crossed, b[crossed], fb[crossed], a[crossed], fa[crossed])
+    return root.reshape(start.shape)
 
 
-def _chandrupatla(f: Callable[[Floats], Floats], a: Floats, fa: Floats, b: Floats, fb: Floats) -> Floats:
-    """Close the brackets [a, b] (Chandrupatla, 1997); entries with a = b are done from the start."""
-    t = np.full(a.shape, 0.5)
-    for _ in range(200):
+def _chandrupatla(
+    f: Callable[[Floats, Index], Floats], index: Index, a: Floats, fa: Floats, b: Floats, fb: Floats
+) -> Floats:
+    """Close the brackets [a, b] (Chandrupatla, 1997)."""
+    root, place, t = a.copy(), np.arange(a.size), np.full(a.size, 0.5)
+    while True:
         best = np.where(np.abs(fa) < np.abs(fb), a, b)
         tolerance = 2 * _EPS * (1 + np.abs(best))
         width = np.abs(b - a)
-        done = (width <= 2 * tolerance) | (fa == 0) | (fb == 0)
-        if done.all():
-            break
-        limit = tolerance / np.where(done, 1.0, width)
-        x = np.where(done, a, a + np.clip(t, limit, 1 - limit) * (b - a))
-        fx = np.where(done, fa, f(x))
-        same = done | ((fx > 0) == (fa > 0))
+        todo = (width > 2 * tolerance) & (fa != 0) & (fb != 0)
+        root[place] = best
+        if not todo.any():
+            return root
+        if not todo.all():
+            place, index, t, tolerance, width = place[todo], index[todo], t[todo], tolerance[todo], width[todo]
+            a, fa, b, fb = a[todo], fa[todo], b[todo], fb[todo]
+        limit = tolerance / width
+        x = a + np.clip(t, limit, 1 - limit) * (b - a)
+        fx = f(x, index)
+        same = (fx > 0) == (fa > 0)
         c, fc = np.where(same, a, b), np.where(same, fa, fb)
         b, fb = np.where(same, b, a), np.where(same, fb, fa)
         a, fa = x, fx
         xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
         t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
         t = np.where((phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi) & np.isfinite(t), t, 0.5)
-    return best
 
 
 def balance(

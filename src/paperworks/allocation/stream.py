@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from paperworks.allocation.equilibrium import best_response
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
-from paperworks.core.validation import check_choice, check_integer, check_real
+from paperworks.allocation.valuations import Valuations
+from paperworks.core.validation import check_choice, check_integer, check_names, check_real
 
 __all__ = ["BestResponder", "Bidder", "PacedBidder", "PriceTaker", "StreamingAuctioneer", "simulate"]
 
-Bids = Mapping[str, float] | pd.Series
+Bids = Mapping[str, Any] | pd.Series
 
 COLUMNS = ["round", "agent", "bid", "share", "amount", "payment", "price", "balance", "capacity", "status"]
 
@@ -29,7 +33,7 @@ class StreamingAuctioneer:
     Parameters
     ----------
     alpha : float
-        In (0, 1].
+        In [0, 1]; 0 only where nothing limits payments.
     capacity : float
         Amount divided in a round, unless `step` is given another.
     reserve : float
@@ -47,11 +51,11 @@ class StreamingAuctioneer:
     --------
     >>> auctioneer = StreamingAuctioneer(alpha=0.5, capacity=100, refill=10)
     >>> auctioneer.step({"nlp": 4, "vision": 2}).amounts.round(1)
-    array([75.8, 24.2])
+    array([73., 27.])
     >>> auctioneer.ledger()[["round", "agent", "payment", "balance"]].round(3)
        round   agent  payment  balance
-    0      0     nlp    2.754    7.246
-    1      0  vision    0.879    9.121
+    0      0     nlp    2.547    7.453
+    1      0  vision    0.941    9.059
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class StreamingAuctioneer:
             self.refill = check_real(refill, "refill", low=0)
         self.balances: dict[str, float] = {}
         self.rounds = 0
-        self._history: list[pd.DataFrame] = []
+        self._history: list[dict[str, Any]] = []
 
     def step(self, bids: Bids, capacity: float | None = None) -> Clearing:
         """Clear one round and charge for it.
@@ -93,7 +97,8 @@ class StreamingAuctioneer:
         ValueError, TypeError
             A bad bid or capacity, or an agent without a refill; the round did not happen.
         """
-        entries = {str(name): bid for name, bid in bids.items()}
+        values = bids.tolist() if isinstance(bids, pd.Series) else list(bids.values())
+        entries = dict(zip(check_names(bids.keys(), "bids"), values, strict=True))
         balances = self._paid_in(entries)
         mechanism = self.mechanism
         if capacity is not None:
@@ -114,7 +119,9 @@ class StreamingAuctioneer:
         Columns: round, agent, bid, share, amount, payment, price (of the whole resource), balance (after the round),
         capacity and status.
         """
-        return pd.concat(self._history, ignore_index=True) if self._history else pd.DataFrame(columns=COLUMNS)
+        if not self._history:
+            return pd.DataFrame(columns=COLUMNS)
+        return pd.concat([pd.DataFrame(entry) for entry in self._history], ignore_index=True)
 
     def replay(self, rounds: pd.DataFrame) -> pd.DataFrame:
         """Clear recorded rounds in order and return the ledger.
@@ -186,26 +193,183 @@ class StreamingAuctioneer:
 
     def _entry(
         self, bids: Mapping[str, float], clearing: Clearing, capacity: float, balances: Mapping[str, float]
-    ) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                "round": self.rounds,
-                "agent": list(bids),
-                "bid": np.array(list(bids.values()), dtype=np.float64),
-                "share": clearing.shares,
-                "amount": clearing.amounts,
-                "payment": clearing.payments,
-                "price": clearing.price,
-                "balance": [balances[name] for name in bids],
-                "capacity": capacity,
-                "status": clearing.status,
-            }
-        )
+    ) -> dict[str, Any]:
+        """Return the columns of this round's part of the ledger."""
+        return {
+            "round": self.rounds,
+            "agent": list(bids),
+            "bid": clearing.bids,
+            "share": clearing.shares,
+            "amount": clearing.amounts,
+            "payment": clearing.payments,
+            "price": clearing.price,
+            "balance": [balances[name] for name in bids],
+            "capacity": capacity,
+            "status": clearing.status,
+        }
 
 
+@runtime_checkable
 class Bidder(Protocol):
     """Whoever turns what it saw of the last round into its next bid."""
 
     def bid(self, share: float, price: float) -> float:
-        """Return a bid, given its own share and the price of the whole resource (0 before the first round)."""
+        """Return a bid.
+
+        Parameters
+        ----------
+        share : float
+            Own share of the last round; a guess before the first.
+        price : float
+            Price of the whole resource in the last round, 0 before the first.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class PriceTaker:
+    """Bids its marginal value at the share that it has, as if it could not move the price: w'(s)·s^α.
+
+    Parameters
+    ----------
+    valuation : Valuations
+        One agent.
+    alpha : float
+        That of the mechanism, in (0, 1].
+    capacity : float
+        Amount of the resource.
+
+    Examples
+    --------
+    >>> PriceTaker(Valuations.linear([2.0]), alpha=0.5).bid(share=0.25, price=1.0)
+    1.0
+    """
+
+    valuation: Valuations
+    alpha: float
+    capacity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_bidder(self.valuation, self.alpha, self.capacity)
+
+    def bid(self, share: float, price: float) -> float:
+        """Return the marginal value of the whole resource at `share`, times share^α; `price` does not matter."""
+        worth = self.capacity * self.valuation.marginal(self.capacity * share)[0]
+        return float(worth * share**self.alpha) if share > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class BestResponder:
+    """Bids the best response to what the others bid in the last round, as its own share and the price reveal it.
+
+    It takes it that all of the resource was sold and that nobody else was at a budget. An agent for whom nothing is
+    worth the price keeps bidding for a billionth of the resource.
+
+    Parameters
+    ----------
+    valuation : Valuations
+        One agent.
+    alpha : float
+        That of the mechanism, in (0, 1].
+    capacity : float
+        Amount of the resource.
+    damping : float
+        How far the log of the bid moves towards the best response, in (0, 1]; jumping all the way may cycle.
+
+    Examples
+    --------
+    >>> BestResponder(Valuations.linear([1.0]), alpha=1.0, damping=1.0).bid(share=0.5, price=0.5)
+    0.25
+    """
+
+    valuation: Valuations
+    alpha: float
+    capacity: float = 1.0
+    damping: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_bidder(self.valuation, self.alpha, self.capacity)
+        check_real(self.damping, "damping", low=0, high=1, open_low=True)
+
+    def bid(self, share: float, price: float) -> float:
+        """Return the damped best response, or a price taker's bid before the first round."""
+        if price == 0:
+            return PriceTaker(self.valuation, self.alpha, self.capacity).bid(share, price)
+        # All others together weigh as much as one agent with this bid.
+        rest = price * (1 - share) ** self.alpha
+        own = price * share**self.alpha
+        both = self.valuation + Valuations.linear([0.0], names=["all others"])
+        best = float(best_response(both, bids=[own, rest], alpha=self.alpha, capacity=self.capacity)[0])
+        # A bid of 0 would have no logarithm to come back from; this much buys a billionth of the resource.
+        foothold = price * 1e-9**self.alpha
+        return float(max(own, foothold) ** (1 - self.damping) * max(best, foothold) ** self.damping)
+
+
+class PacedBidder:
+    """Spends a target: raises its bid after paying less, lowers it after paying more; it needs no valuation.
+
+    Parameters
+    ----------
+    target_spend : float
+        Payment aimed at in every round, positive; also the first bid.
+    eta : float
+        How strongly a relative miss moves the log of the bid, positive.
+
+    Examples
+    --------
+    >>> bidder = PacedBidder(target_spend=2.0, eta=0.5)
+    >>> bidder.bid(share=0.5, price=0.0), bidder.bid(share=0.5, price=4.0)
+    (2.0, 2.0)
+
+    References
+    ----------
+    Balseiro, Gur: Learning in repeated auctions with budgets, 2019.
+    """
+
+    def __init__(self, target_spend: float, eta: float = 0.1) -> None:
+        self.target_spend = check_real(target_spend, "target_spend", low=0, open_low=True)
+        self.eta = check_real(eta, "eta", low=0, open_low=True)
+        self._bid = self.target_spend
+
+    def bid(self, share: float, price: float) -> float:
+        """Return the bid, moved by how far the payment ``price · share`` missed the target."""
+        if price > 0:
+            self._bid *= math.exp(self.eta * (1 - price * share / self.target_spend))
+        return self._bid
+
+
+def simulate(auctioneer: StreamingAuctioneer, bidders: Mapping[str, Bidder], rounds: int) -> pd.DataFrame:
+    """Let bidders play rounds against each other and return the auctioneer's ledger.
+
+    Parameters
+    ----------
+    auctioneer : StreamingAuctioneer
+        Clears and charges; it goes on from the state that it is in.
+    bidders : mapping of agent to bidder
+        They all see the last round before they bid; before the first each supposes an equal share.
+    rounds : int
+        How many.
+
+    Examples
+    --------
+    >>> slopes = {"nlp": 1.0, "vision": 0.5}
+    >>> bidders = {name: BestResponder(Valuations.linear([a]), alpha=0.5) for name, a in slopes.items()}
+    >>> ledger = simulate(StreamingAuctioneer(alpha=0.5), bidders, rounds=40)
+    >>> ledger.groupby("agent")["share"].last().round(4).to_dict()
+    {'nlp': 0.7321, 'vision': 0.2679}
+    """
+    if not bidders:
+        raise ValueError("bidders must not be empty")
+    shares, price = dict.fromkeys(bidders, 1 / len(bidders)), 0.0
+    for _ in range(check_integer(rounds, "rounds", low=1)):
+        clearing = auctioneer.step({name: bidder.bid(shares[name], price) for name, bidder in bidders.items()})
+        shares = dict(zip(bidders, clearing.shares.tolist(), strict=True))
+        price = clearing.price
+    return auctioneer.ledger()
+
+
+def _check_bidder(valuation: Valuations, alpha: float, capacity: float) -> None:
+    if len(valuation) != 1:
+        raise ValueError(f"valuation must be that of one agent, got {len(valuation)}")
+    check_real(alpha, "alpha", low=0, high=1, open_low=True)
+    check_real(capacity, "capacity", low=0, open_low=True)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.differentiate import derivative
-from scipy.special import expit
 
-from paperworks.allocation.roots import decreasing_root
+from paperworks.allocation.families import (
+    Family,
+    Functions,
+    Log,
+    Piecewise,
+    Power,
+    Quadratic,
+    Saturating,
+    Side,
+    check_concave,
+)
 from paperworks.core.validation import check_choice, check_names, check_real, check_vector
 
 __all__ = ["Valuations", "from_table"]
@@ -23,281 +29,7 @@ __all__ = ["Valuations", "from_table"]
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 Names = tuple[str, ...] | range
-Side = Literal["left", "right"]
-
-# A quantity relatively this close to a kink counts as the kink.
-_KINK = 1e-12
-
-
-def log_odds_of(share: Floats) -> Floats:
-    """Return log(s / (1 - s)), infinite at 0 and 1."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(share) - np.log1p(-share))
-
-
-class _Family(ABC):
-    """Valuations of one form; subclasses are dataclasses, fields are arrays with one row an agent."""
-
-    def take(self, index: Index) -> _Family:
-        return type(self)(*(getattr(self, f.name)[index] for f in fields(self)))  # type: ignore[arg-type]
-
-    @abstractmethod
-    def value(self, q: Floats) -> Floats:
-        """Return v(q), shape (..., n)."""
-
-    @abstractmethod
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        """Return the one-sided derivative at q, shape (..., n)."""
-
-    @abstractmethod
-    def satiation(self) -> Floats:
-        """Return the least quantity of greatest value, shape (n,)."""
-
-    def demand(self, price: Floats, alpha: float, capacity: float, guess: Floats | None) -> Floats:
-        """Return the anticipated demand at prices of shape (..., n), here by a root in log-odds."""
-        log_price = np.log(price, out=np.full(price.shape, -np.inf), where=price > 0)
-
-        def surplus(x: Floats) -> Floats:
-            worth = np.log(capacity * self.marginal(capacity * expit(x), "left"))
-            return np.where(worth > -np.inf, worth - log_price - np.log1p(alpha * np.exp(x)), -np.inf)
-
-        start = np.zeros(price.shape) if guess is None else np.broadcast_to(log_odds_of(guess), price.shape)
-        shares = np.asarray(expit(decreasing_root(surplus, start, 0.25)))
-        return np.where(shares > 1e-300, shares, 0.0)
-
-    def truncated(self, budgets: Floats) -> _Family:
-        """Return min(v, budget)."""
-
-        def shortfall(x: Floats) -> Floats:
-            return budgets - self.value(np.exp(x))
-
-        log_top = decreasing_root(shortfall, np.zeros(budgets.shape), 0.25, -60.0, 60.0)
-        top = np.where(log_top < 60, np.exp(log_top), np.inf)
-        return _Truncated(self, np.where(budgets > 0, top, 0.0))
-
-    def check(self, upto: float, names: Sequence[Any]) -> None:
-        """Raise unless concave and non-decreasing on [0, upto]; most families are by construction."""
-
-
-@dataclass(frozen=True)
-class _Truncated(_Family):
-    """Another family, worth nothing more beyond the quantity `top`."""
-
-    inner: _Family
-    top: Floats
-
-    def take(self, index: Index) -> _Family:
-        return _Truncated(self.inner.take(index), self.top[index])
-
-    def value(self, q: Floats) -> Floats:
-        return self.inner.value(np.minimum(q, self.top))
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        below = q < self.top * (1 - _KINK) if side == "right" else q <= self.top * (1 + _KINK)
-        return np.where(below & (self.top > 0), self.inner.marginal(np.minimum(q, self.top), side), 0.0)
-
-    def satiation(self) -> Floats:
-        return np.minimum(self.inner.satiation(), self.top)
-
-    def demand(self, price: Floats, alpha: float, capacity: float, guess: Floats | None) -> Floats:
-        return np.minimum(self.inner.demand(price, alpha, capacity, guess), self.top / capacity)
-
-
-@dataclass(frozen=True)
-class _Piecewise(_Family):
-    """Segments with falling `slopes` and right `ends`, both (n, K); flat afterwards. Linear: one endless segment."""
-
-    slopes: Floats
-    ends: Floats
-
-    @property
-    def starts(self) -> Floats:
-        return np.concatenate([np.zeros((len(self.ends), 1)), self.ends[:, :-1]], axis=1)
-
-    def value(self, q: Floats) -> Floats:
-        inside = np.clip(q[..., None] - self.starts, 0, self.ends - self.starts)
-        return np.asarray((self.slopes * inside).sum(-1))
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        open_ = self.ends > q[..., None] * (1 + _KINK if side == "right" else 1 - _KINK)
-        return np.asarray(np.where(open_, self.slopes, 0.0).max(-1))
-
-    def satiation(self) -> Floats:
-        return np.asarray(np.where(self.slopes > 0, self.ends, 0.0).max(-1))
-
-    def demand(self, price: Floats, alpha: float, capacity: float, guess: Floats | None) -> Floats:
-        worth, cost = capacity * self.slopes, price[..., None]
-        profit = np.maximum(worth - cost, 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            unlimited = profit / (profit + alpha * cost)
-        # 0/0: indifferent (or free), so everything is demanded, unless it is worth nothing.
-        unlimited = np.where(np.isnan(unlimited), 1.0, unlimited)
-        unlimited = np.where((worth > 0) & (worth >= cost), unlimited, 0.0)
-        return np.asarray(np.minimum(unlimited, self.ends / capacity).max(-1))
-
-    def truncated(self, budgets: Floats) -> _Family:
-        worth = self.slopes * (self.ends - self.starts)
-        before = np.cumsum(np.where(self.slopes > 0, worth, 0.0), axis=1) - worth
-        left = np.maximum(budgets[:, None] - before, 0.0)
-        width = np.divide(left, self.slopes, out=np.zeros_like(left), where=self.slopes > 0)
-        return _Piecewise(self.slopes, np.minimum(self.ends, self.starts + width))
-
-
-@dataclass(frozen=True)
-class _Log(_Family):
-    a: Floats
-    b: Floats
-
-    def value(self, q: Floats) -> Floats:
-        return self.a * np.log1p(q / self.b)
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        return self.a / (self.b + q)
-
-    def satiation(self) -> Floats:
-        return np.where(self.a > 0, np.inf, 0.0)
-
-    def demand(self, price: Floats, alpha: float, capacity: float, guess: Floats | None) -> Floats:
-        # The smaller root of the quadratic, with a discriminant that is a sum of non-negative terms.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            v = price / self.a
-            u = v * self.b / capacity
-            gain = np.maximum(1 - u, 0.0)
-            root = np.sqrt((v - gain) ** 2 + alpha * (2 * u * (v + gain) + alpha * u**2 + 4 * v * gain))
-            shares = 2 * gain / (v + gain + alpha * u + root)
-        return np.where((self.a > 0) & (gain > 0), shares, 0.0)
-
-
-@dataclass(frozen=True)
-class _Power(_Family):
-    a: Floats
-    p: Floats
-
-    def value(self, q: Floats) -> Floats:
-        return self.a * q**self.p
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        with np.errstate(divide="ignore", over="ignore"):
-            slope = self.p * np.asarray(q, dtype=np.float64) ** (self.p - 1)
-        return np.where(self.a > 0, self.a, 0.0) * np.where(self.a > 0, slope, 0.0)
-
-    def satiation(self) -> Floats:
-        return np.where(self.a > 0, np.inf, 0.0)
-
-
-@dataclass(frozen=True)
-class _Saturating(_Family):
-    a: Floats
-    b: Floats
-
-    def value(self, q: Floats) -> Floats:
-        return -self.a * np.expm1(-q / self.b)
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        return self.a / self.b * np.exp(-q / self.b)
-
-    def satiation(self) -> Floats:
-        return np.where(self.a > 0, np.inf, 0.0)
-
-
-@dataclass(frozen=True)
-class _Quadratic(_Family):
-    a: Floats
-    b: Floats
-
-    def value(self, q: Floats) -> Floats:
-        x = np.minimum(q, self.b)
-        return self.a * x * (1 - x / (2 * self.b))
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        return self.a * np.maximum(1 - q / self.b, 0.0)
-
-    def satiation(self) -> Floats:
-        return np.where(self.a > 0, self.b, 0.0)
-
-
-def _evaluate(functions: NDArray[np.object_], q: Floats) -> Floats:
-    """Return function i at q[..., i]; equal functions are called once, on an array."""
-    distinct = {id(f): f for f in functions}
-    if len(distinct) == len(functions) and q.ndim == 1:
-        return np.array([f(x) for f, x in zip(functions, q, strict=True)], dtype=np.float64)
-    out = np.empty(q.shape)
-    owner = np.array([id(f) for f in functions])
-    for key, f in distinct.items():
-        out[..., owner == key] = _call(f, q[..., owner == key])
-    return out
-
-
-def _call(f: Callable[[Any], Any], x: Floats) -> Any:
-    """Call `f` on an array, or, if it takes numbers only, on each entry."""
-    try:
-        return f(x)
-    except TypeError:
-        return np.array([f(entry) for entry in x.ravel()], dtype=np.float64).reshape(x.shape)
-
-
-@dataclass(frozen=True)
-class _Functions(_Family):
-    """Callables, one an agent; a `None` among the derivatives stands for a numerical one."""
-
-    v: NDArray[np.object_]
-    dv: NDArray[np.object_]
-
-    def value(self, q: Floats) -> Floats:
-        with np.errstate(all="ignore"):
-            return _finite(_evaluate(self.v, q), q, "value")
-
-    def marginal(self, q: Floats, side: Side) -> Floats:
-        with np.errstate(all="ignore"):
-            if self.dv[0] is not None:
-                return _finite(_evaluate(self.dv, q), q, "derivative")
-            agents = np.broadcast_to(np.arange(len(self.v)), q.shape)
-            at_zero = q <= 0
-            result = derivative(
-                lambda x, i: _evaluate(self.v[i.ravel()], x.ravel()).reshape(x.shape),
-                q,
-                args=(agents,),
-                initial_step=np.where(at_zero, 1e-3, q / 4),
-                step_direction=at_zero.astype(int),
-                preserve_shape=False,
-            )
-            return np.maximum(_finite(result.df, q, "derivative"), 0.0)
-
-    def satiation(self) -> Floats:
-        return np.full(len(self.v), np.inf)
-
-    def check(self, upto: float, names: Sequence[Any]) -> None:
-        grid = np.linspace(0.0, upto, 257)
-        for f, df, name in zip(self.v, self.dv, names, strict=True):
-            with np.errstate(all="ignore"):
-                v = np.broadcast_to(
-                    _finite(np.asarray(_call(f, grid), dtype=np.float64), grid, f"value of {name!r}"), 257
-                )
-            _check_concave(grid, v, name, "pass samples to from_samples(repair=True) instead", 1e-7)
-
-
-def _finite(values: Floats, q: Floats, what: str) -> Floats:
-    """Return `values` if they are finite wherever q > 0 (a derivative may be infinite at 0)."""
-    bad = ~np.isfinite(values) & (q > 0) | np.isnan(values)
-    if bad.any():
-        i = np.unravel_index(np.argmax(bad), bad.shape)
-        raise ValueError(f"the callable's {what} must be finite, got {values[i]} at q={q[i]:g}")
-    return values
-
-
-def _check_concave(q: Floats, v: Floats, name: object, remedy: str, slack: float) -> Floats:
-    """Return the slopes between the points if they are non-negative and fall, else raise."""
-    scale = np.abs(v).max()
-    if abs(v[0]) > 1e-9 * scale:
-        raise ValueError(f"the valuation of {name!r} must be 0 at q=0, got {v[0]:g}")
-    slopes = np.diff(v) / np.diff(q)
-    tolerance = slack * np.abs(slopes).max(initial=0.0)
-    wrong = np.append(False, np.diff(slopes) > tolerance) | (slopes < -tolerance)
-    if wrong.any():
-        raise ValueError(
-            f"the valuation of {name!r} is decreasing or not concave near q={q[int(np.argmax(wrong))]:g}; {remedy}"
-        )
-    return np.minimum.accumulate(np.maximum(slopes, 0.0))
+_Piecewise = Piecewise
 
 
 def _segments(points: ArrayLike, name: object) -> tuple[Floats, Floats]:
@@ -315,8 +47,8 @@ def _segments(points: ArrayLike, name: object) -> tuple[Floats, Floats]:
         raise ValueError(f"the valuation of {name!r} jumps and so is not concave near q={array[np.argmax(jump), 0]:g}")
     if len(array) == 1:
         array = np.vstack([array, [[1.0, array[0, 1]]]])
-    slopes = _check_concave(array[:, 0], array[:, 1], name, "from_samples(repair=True) mends samples", 1e-9)
-    return slopes, array[1:, 0]
+    remedy = "from_samples(repair=True) mends samples"
+    return check_concave(array[None, :, 0], array[None, :, 1], [name], remedy, 1e-9)[0], array[1:, 0]
 
 
 def _majorant(q: ArrayLike, v: ArrayLike, name: object) -> tuple[Floats, float]:
@@ -375,7 +107,7 @@ class Valuations:
         budgets: ArrayLike | None = None,
         repair_gap: float = 0.0,
     ) -> None:
-        self._blocks: tuple[tuple[Index, _Family], ...] = tuple(blocks)
+        self._blocks: tuple[tuple[Index, Family], ...] = tuple(blocks)
         n = sum(len(index) for index, _ in self._blocks)
         if n == 0:
             raise ValueError("valuations must not be empty: give at least one agent")
@@ -386,11 +118,13 @@ class Valuations:
     # Constructors
 
     @classmethod
-    def _of(cls, family: _Family, n: int, names: Iterable[Any] | None, budgets: ArrayLike | None) -> Self:
+    def _of(cls, family: Family, n: int, names: Iterable[Any] | None, budgets: ArrayLike | None) -> Valuations:
         return cls([(np.arange(n), family)], names, budgets)
 
     @classmethod
-    def linear(cls, a: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None) -> Self:
+    def linear(
+        cls, a: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
+    ) -> Valuations:
         """Return v(q) = a·q.
 
         Parameters
@@ -408,12 +142,12 @@ class Valuations:
         array([0.5 , 0.25])
         """
         (slope,) = _parameters(a=a)
-        return cls._of(_Piecewise(slope[:, None], np.full((slope.size, 1), np.inf)), slope.size, names, budgets)
+        return cls._of(Piecewise(slope[:, None], np.full((slope.size, 1), np.inf)), slope.size, names, budgets)
 
     @classmethod
     def log(
         cls, a: ArrayLike, b: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
-    ) -> Self:
+    ) -> Valuations:
         """Return v(q) = a·log(1 + q/b).
 
         Parameters
@@ -429,12 +163,12 @@ class Valuations:
         array([10.,  1.])
         """
         a, b = _parameters(a=a, b=b)
-        return cls._of(_Log(a, b), a.size, names, budgets)
+        return cls._of(Log(a, b), a.size, names, budgets)
 
     @classmethod
     def power(
         cls, a: ArrayLike, p: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
-    ) -> Self:
+    ) -> Valuations:
         """Return v(q) = a·q^p.
 
         Parameters
@@ -450,12 +184,12 @@ class Valuations:
         array([4., 8.])
         """
         a, p = _parameters(a=a, p=p)
-        return cls._of(_Power(a, p), a.size, names, budgets)
+        return cls._of(Power(a, p), a.size, names, budgets)
 
     @classmethod
     def saturating(
         cls, a: ArrayLike, b: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
-    ) -> Self:
+    ) -> Valuations:
         """Return v(q) = a·(1 − exp(−q/b)).
 
         Parameters
@@ -471,12 +205,12 @@ class Valuations:
         array([0.5, 1.5])
         """
         a, b = _parameters(a=a, b=b)
-        return cls._of(_Saturating(a, b), a.size, names, budgets)
+        return cls._of(Saturating(a, b), a.size, names, budgets)
 
     @classmethod
     def quadratic(
         cls, a: ArrayLike, b: ArrayLike, *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
-    ) -> Self:
+    ) -> Valuations:
         """Return v(q) = a·(q − q²/2b) up to q = b, flat afterwards.
 
         Parameters
@@ -492,12 +226,12 @@ class Valuations:
         array([1., 4.])
         """
         a, b = _parameters(a=a, b=b)
-        return cls._of(_Quadratic(a, b), a.size, names, budgets)
+        return cls._of(Quadratic(a, b), a.size, names, budgets)
 
     @classmethod
     def piecewise(
         cls, points: Sequence[Any], *, names: Iterable[Any] | None = None, budgets: ArrayLike | None = None
-    ) -> Self:
+    ) -> Valuations:
         """Return valuations that are linear between points and flat after the last.
 
         Parameters
@@ -523,7 +257,7 @@ class Valuations:
         size = max((len(ends) for _, ends in segments), default=0)
         slopes = [np.pad(slope, (0, size - len(slope))) for slope, _ in segments]
         ends = [np.pad(end, (0, size - len(end)), mode="edge") for _, end in segments]
-        return cls._of(_Piecewise(np.array(slopes), np.array(ends)), len(points), names, budgets)
+        return cls._of(Piecewise(np.array(slopes), np.array(ends)), len(points), names, budgets)
 
     @classmethod
     def from_samples(
@@ -534,7 +268,7 @@ class Valuations:
         *,
         names: Iterable[Any] | None = None,
         budgets: ArrayLike | None = None,
-    ) -> Self:
+    ) -> Valuations:
         """Return piecewise linear valuations through measured values.
 
         Parameters
@@ -587,7 +321,7 @@ class Valuations:
         upto: float = 1.0,
         names: Iterable[Any] | None = None,
         budgets: ArrayLike | None = None,
-    ) -> Self:
+    ) -> Valuations:
         """Return valuations given as functions of the quantity.
 
         Parameters
@@ -619,7 +353,7 @@ class Valuations:
             raise ValueError(f"dv must have length {len(functions)}, got {len(slopes)}")
         if not all(map(callable, functions)) or not (dv is None or all(map(callable, slopes))):
             raise TypeError("v and dv must hold callables")
-        family = _Functions(_objects(functions), _objects(slopes))
+        family = Functions(_objects(functions), _objects(slopes))
         if check:
             family.check(check_real(upto, "upto", low=0, open_low=True), _labels(names, len(functions)))
         return cls._of(family, len(functions), names, budgets)
@@ -630,7 +364,7 @@ class Valuations:
         return len(self.names)
 
     def __repr__(self) -> str:
-        kinds = ", ".join(f"{len(index)} {type(family).__name__.strip('_').lower()}" for index, family in self._blocks)
+        kinds = ", ".join(f"{len(index)} {type(family).__name__.lower()}" for index, family in self._blocks)
         return f"Valuations({kinds})"
 
     def __add__(self, other: Valuations) -> Valuations:
@@ -661,6 +395,13 @@ class Valuations:
         ('a', 'c')
         """
         chosen = np.arange(len(self))[np.asarray(mask)]
+        budgets = None if self.budgets is None else self.budgets[chosen]
+        return Valuations(self._blocks_of(chosen), [self.names[i] for i in chosen], budgets, self.repair_gap)
+
+    def _blocks_of(self, chosen: Index) -> list[tuple[Index, Family]]:
+        """Return the blocks of some agents, in that order."""
+        if len(self._blocks) == 1:
+            return [(np.arange(chosen.size), self._blocks[0][1].take(chosen))]
         block = np.empty(len(self), dtype=np.intp)
         row = np.empty(len(self), dtype=np.intp)
         for k, (index, _) in enumerate(self._blocks):
@@ -670,8 +411,28 @@ class Valuations:
             places = np.flatnonzero(block[chosen] == k)
             if places.size:
                 blocks.append((places, family.take(row[chosen[places]])))
-        budgets = None if self.budgets is None else self.budgets[chosen]
-        return Valuations(blocks, [self.names[i] for i in chosen], budgets, self.repair_gap)
+        return blocks
+
+    def marginal_of(self, chosen: NDArray[np.intp], q: NDArray[np.float64]) -> Floats:
+        """Return the left derivative of some agents.
+
+        Parameters
+        ----------
+        chosen : ndarray of int, shape (m,)
+            Positions of the agents.
+        q : ndarray, shape (m,)
+            A quantity for each.
+
+        Examples
+        --------
+        >>> Valuations.linear([3, 2, 1]).marginal_of(np.array([2, 0]), np.array([0.1, 0.1]))
+        array([1., 3.])
+        """
+        blocks = self._blocks if chosen.size == len(self) else self._blocks_of(chosen)
+        out = np.empty(q.shape)
+        for index, family in blocks:
+            out[index] = family.marginal(q[index], "left")
+        return out
 
     def truncated(self, budgets: ArrayLike) -> Valuations:
         """Return min(v, budget): what counts as value where nobody can be worth more than they can pay.
@@ -693,7 +454,7 @@ class Valuations:
 
     # What they are worth
 
-    def _each(self, shape: tuple[int, ...], one: Callable[[_Family, Index | slice], Floats]) -> Floats:
+    def _each(self, shape: tuple[int, ...], one: Callable[[Family, Index | slice], Floats]) -> Floats:
         """Return an array of `shape` (..., n) that each block fills for its agents."""
         if len(self._blocks) == 1:
             return np.asarray(one(self._blocks[0][1], slice(None)), dtype=np.float64)
@@ -776,7 +537,12 @@ class Valuations:
         return self._each((len(self),), lambda family, _: family.satiation())
 
     def demand(
-        self, price: ArrayLike, alpha: float, capacity: float = 1.0, guess: NDArray[np.float64] | None = None
+        self,
+        price: ArrayLike,
+        alpha: float,
+        capacity: float = 1.0,
+        guess: NDArray[np.float64] | None = None,
+        step: float = 0.25,
     ) -> Floats:
         """Return the share each agent wants at a price, foreseeing its own effect on it.
 
@@ -793,6 +559,8 @@ class Valuations:
             Units of the resource.
         guess : ndarray, shape (n,) or (k, n), optional
             Shares near the answer; they save time for families without a closed form.
+        step : float
+            How near: a first step in log-odds.
 
         Returns
         -------
@@ -804,13 +572,15 @@ class Valuations:
         >>> Valuations.linear([1, 0.5]).demand(1 / 3, alpha=1.0).round(6)
         array([0.666667, 0.333333])
         """
+        alpha = check_real(alpha, "alpha", low=0, high=1)
+        capacity = check_real(capacity, "capacity", low=0, open_low=True)
         cost = np.asarray(price, dtype=np.float64)
         if not (cost >= 0).all():
             raise ValueError(f"price must be non-negative, got {price!r}")
         cost = np.broadcast_to(cost, np.broadcast_shapes(cost.shape, (len(self),)))
 
-        def one(family: _Family, index: Index | slice) -> Floats:
-            near = None if guess is None else guess[..., index]
+        def one(family: Family, index: Index | slice) -> Floats:
+            near = (None if guess is None else guess[..., index], step)
             return np.minimum(family.demand(cost[..., index], alpha, capacity, near), 1.0)
 
         return self._each(cost.shape, one)
@@ -831,10 +601,11 @@ def _check_budgets(budgets: ArrayLike, n: int, names: Names) -> Floats:
     return check_vector(budgets, "budgets", length=n, low=0, allow_inf=True, labels=labels)
 
 
-_BAD_PARAMETER = {
-    "a": ("non-negative", lambda x: ~(x >= 0) | np.isinf(x)),
-    "b": ("positive", lambda x: ~(x > 0) | np.isinf(x)),
-    "p": ("in (0, 1]", lambda x: ~(x > 0) | (x > 1)),
+_BAD_PARAMETER: dict[str, tuple[str, Callable[[Floats], NDArray[np.bool_]]]] = {
+    "a": ("non-negative", lambda x: ~((x >= 0) & (x < np.inf))),
+    "b": ("positive", lambda x: ~((x > 0) & (x < np.inf))),
+    "p": ("in (0, 1]", lambda x: ~((x > 0) & (x <= 1))),
+    "budget": ("non-negative", lambda x: ~(x >= 0)),
 }
 
 
@@ -892,12 +663,14 @@ def from_table(table: str | os.PathLike[str] | pd.DataFrame) -> Valuations:
     array([1.386, 3.   ])
     """
     if isinstance(table, pd.DataFrame):
-        frame = table.astype(object).where(table.notna(), "").astype(str)
+        frame = table.astype(object).where(table.notna(), "").astype(str).reset_index(drop=True)
     else:
         try:
             frame = pd.read_csv(table, dtype=str, keep_default_na=False, skipinitialspace=True)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(f"{os.fspath(table)} is not a CSV table: {error}") from None
+        if not isinstance(frame.index, pd.RangeIndex):
+            raise ValueError(f"row 2 has more cells than the header, which is {', '.join(frame.columns)}")
     frame = frame.apply(lambda column: column.str.strip())
     for column in ("agent", "family"):
         if column not in frame:
@@ -908,7 +681,7 @@ def from_table(table: str | os.PathLike[str] | pd.DataFrame) -> Valuations:
     _check_cells(frame["agent"], frame["agent"].duplicated(), "agent", "listed twice:")
     unknown = ~frame["family"].isin(list(_COLUMNS))
     _check_cells(frame["family"], unknown, "family", f"must be one of {', '.join(_COLUMNS)}, got")
-    blocks: list[tuple[Index, _Family]] = []
+    blocks: list[tuple[Index, Family]] = []
     for family, needed in _COLUMNS.items():
         places = np.flatnonzero(frame["family"] == family)
         if places.size:
@@ -917,7 +690,7 @@ def from_table(table: str | os.PathLike[str] | pd.DataFrame) -> Valuations:
     return Valuations(blocks, frame["agent"], budgets)
 
 
-def _family_block(frame: pd.DataFrame, family: str, needed: tuple[str, ...]) -> _Family:
+def _family_block(frame: pd.DataFrame, family: str, needed: tuple[str, ...]) -> Family:
     """Return the agents of one family; `frame` keeps the row numbers of the whole table."""
     for column in needed:
         if column not in frame:
@@ -926,12 +699,12 @@ def _family_block(frame: pd.DataFrame, family: str, needed: tuple[str, ...]) -> 
         _check_cells(frame[column], frame[column] == "", column, f"needed by family {family!r}, got an empty cell")
     make = getattr(Valuations, family)
     if family == "piecewise":
-        return _first_block(make([_points(frame[needed[0]], i) for i in range(len(frame))], names=frame["agent"]))
+        return _first_block(make([_points(frame["points"], i, frame["agent"].iloc[i]) for i in range(len(frame))]))
     columns = [_numbers(frame, column) for column in needed]
     return _first_block(make(*columns))
 
 
-def _first_block(valuations: Valuations) -> _Family:
+def _first_block(valuations: Valuations) -> Family:
     return valuations._blocks[0][1]
 
 
@@ -951,22 +724,20 @@ def _numbers(frame: pd.DataFrame, name: str, empty: float | None = None) -> Floa
     """Return a column as numbers in their range; `empty` stands for an empty cell."""
     cells = frame[name]
     numbers = pd.to_numeric(cells, errors="coerce")
-    if empty is None:
-        expected, is_bad = _BAD_PARAMETER[name]
-    else:
+    if empty is not None:
         numbers = numbers.mask(cells == "", empty)
-        expected, is_bad = "non-negative", lambda x: ~(x >= 0)
+    expected, is_bad = _BAD_PARAMETER[name]
     _check_cells(cells, numbers.isna(), name, "must be a number, got")
     _check_cells(cells, pd.Series(is_bad(numbers.to_numpy()), index=cells.index), name, f"must be {expected}, got")
     return numbers.to_numpy(dtype=np.float64)
 
 
-def _points(cells: pd.Series[Any], place: int) -> list[tuple[float, float]]:
+def _points(cells: pd.Series[Any], place: int, agent: str) -> list[tuple[float, float]]:
     """Return the points of one cell, such as "0:0;2:1.9"."""
     try:
         pairs = [point.split(":") for point in cells.iloc[place].split(";") if point.strip()]
         points = [(float(q), float(v)) for q, v in pairs]
-        _segments(points, cells.name)
+        _segments(points, agent)
     except ValueError as error:
         where = f"row {_row(cells, place)}, column 'points'"
         reason = str(error) if "valuation" in str(error) else f"must look like '0:0;2:1.9', got {cells.iloc[place]!r}"

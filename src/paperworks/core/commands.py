@@ -58,6 +58,7 @@ class SystemsGroup(TyperGroup):
         stand_in = typer.Typer(help=mounted[slug], rich_markup_mode=self.rich_markup_mode)
         stand_in.command()(lambda: None)
         command = typer.main.get_group(stand_in)
+        command.name = slug
         command.rich_help_panel = "Systems"
         return command
 

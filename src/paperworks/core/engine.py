@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Engine:
     def _backend(self) -> Iterator[int]:
         """Set up the joblib backend and yield how many threads it may use in all."""
         if self.kind == "local":
-            with joblib.parallel_config(backend="loky"):
+            with joblib.parallel_config(backend="loky", initializer=_leave_interrupts):
                 yield cores()
             return
         distributed = require("distributed", "distributed")
@@ -111,6 +112,11 @@ class Engine:
             client.wait_for_workers(1, timeout=30)
             stack.enter_context(joblib.parallel_config(backend=_DaskBackend(client=client)))
             yield sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C, which every process of a terminal gets, to the parent: it stops the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _DaskBackend(DaskDistributedBackend):  # type: ignore[misc]

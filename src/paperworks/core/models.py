@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import paperworks
 from paperworks.core.atomic import atomic_folder
@@ -206,7 +207,7 @@ def _write_arrays(file: Path, arrays: Mapping[str, Any]) -> None:
                 np.lib.format.write_array(member, _as_array(value, name), allow_pickle=False)
 
 
-def _as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+def _as_array(value: Any, name: str) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "biufcUSmM":
         raise ValueError(f"arrays must hold numbers, bools, strings or dates, got dtype {array.dtype} for {name!r}")

@@ -69,7 +69,7 @@ class Plan:
     @property
     def hours(self) -> float:
         """Expected CPU hours of what is left."""
-        return sum(
+        return math.fsum(
             self.ledger.experiments[name].hours.get(self.scale, 0.0)
             * sum(job.record is None for job in jobs)
             / max(1, len(jobs))
@@ -216,8 +216,8 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cpu_seconds() -> float:
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
 
 
 class _Memory(contextlib.AbstractContextManager["_Memory"]):
@@ -440,8 +440,8 @@ def _claim_document(item: Plan, claim: Claim, tables: Mapping[str, Any]) -> dict
 
 def _spent(groups: Any) -> float:
     """CPU seconds of the trials, when they were measured."""
-    seconds: float = sum(job.record["run"].get("cpu", 0.0) for jobs in groups for job in jobs if job.record)
-    return round(seconds, 3)
+    spent = (job.record["run"].get("cpu", 0.0) for jobs in groups for job in jobs if job.record)
+    return round(math.fsum(spent), 3)
 
 
 def forget(slug: str) -> None:
