@@ -155,7 +155,7 @@ class TestPrivateProperties:
 
 
 class TestPublic:
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=9, deadline=None)
     @given(budgeted(), ALPHAS)
     def test_feasible_stable_and_half_of_the_liquid_optimum(self, instance, alpha) -> None:  # type: ignore[no-untyped-def]
         v, budgets = instance
@@ -206,7 +206,7 @@ class TestPublic:
         np.testing.assert_allclose(held.shares, free.shares, atol=1e-7)
         assert held.price == pytest.approx(free.price, rel=1e-7)
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=5, deadline=None)
     @given(budgeted())
     def test_at_one_it_is_kelly_with_private_budgets(self, instance) -> None:  # type: ignore[no-untyped-def]
         v, budgets = instance
@@ -222,7 +222,7 @@ class TestPublic:
         np.testing.assert_allclose(half.shares, one.shares, atol=1e-8)
         assert half.bids[0] == half.bids[1] == INF
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=5, deadline=None)
     @given(budgeted(), ALPHAS, st.floats(2, 100))
     def test_efficient_where_budgets_do_not_bind(self, instance, alpha, room) -> None:  # type: ignore[no-untyped-def]
         v, _ = instance

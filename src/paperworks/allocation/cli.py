@@ -320,6 +320,13 @@ def _plain(value: Any) -> Any:
     return value.tolist()
 
 
+def _words(value: Any) -> Any:
+    """Make a pair of numbers, or a mapping of names to numbers, readable."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number:.6g}" for name, number in value.items())
+    return " to ".join(f"{number:.6g}" for number in value) if isinstance(value, tuple) else value
+
+
 def _write_report(
     table: pd.DataFrame,
     facts: dict[str, Any],
@@ -333,5 +340,6 @@ def _write_report(
     shown = [
         Section(picture.get_suptitle() or title, Picture(picture, alt=picture.get_suptitle())) for picture in pictures
     ]
-    sections = [Section("Result", Facts(facts), Table(table)), *shown, *(more or [])]
+    told = {name.replace("_", " "): _words(value) for name, value in facts.items() if value is not None}
+    sections = [Section("Result", Facts(told), Table(table)), *shown, *(more or [])]
     write_output(page(f"{title} — allocation", sections), path)

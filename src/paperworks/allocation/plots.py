@@ -53,7 +53,7 @@ def outcomes_by_alpha(valuations: Valuations, capacity: float = 1.0, alphas: Arr
     made, (left, middle, right) = figure("Equilibrium against α", width=10, ncols=3, xscale="log", xlabel="α")
     left.stackplot(grid, np.transpose([each.shares for each in found]), colors=_colours(len(valuations)))
     left.set(ylabel="share of the resource", ylim=(0, 1))
-    _label_agents(left, found[0].names)
+    _label_agents(made, left, tuple(map(str, found[0].names)))
     middle.plot(grid, [each.price for each in found])
     middle.set(ylabel="price of the whole resource", ylim=(0, None))
     right.plot(grid, [efficiency_bound(float(a), len(valuations)) for a in grid], label="efficiency at least")
@@ -75,17 +75,19 @@ def market(valuations: Valuations, alpha: float, capacity: float = 1.0) -> Figur
         Amount of the resource.
     """
     found = solve(valuations, alpha, capacity)
-    prices = found.price * np.geomspace(0.3, 3, 200)
+    prices = found.price * np.geomspace(0.4, 2.5, 400)
     demand = np.atleast_2d(valuations.demand(prices[:, None], alpha, capacity))
     if valuations.budgets is not None:
         demand = np.minimum(demand, valuations.budgets / prices[:, None])
     made, ax = figure(f"Demand that anticipates the price, α = {alpha:g}", xlabel="price of the whole resource")
     ax.stackplot(prices, demand.T, colors=_colours(len(valuations)))
-    _label_agents(ax, found.names)
+    _label_agents(made, ax, tuple(map(str, found.names)))
     ax.axhline(1, color="black", linewidth=1)
     ax.axvline(found.price, color="black", linewidth=1, linestyle=":")
     ax.annotate(f"price {found.price:.4g}", (found.price, 1), xytext=(6, 6), textcoords="offset points")
-    ax.set(ylabel="shares demanded", ylim=(0, min(2.0, float(demand.sum(axis=1).max()) * 1.02)), xlim=prices[[0, -1]])
+    wanted = demand.sum(axis=1)
+    last = prices[wanted > 1e-3].max()
+    ax.set(ylabel="shares demanded", ylim=(0, min(2.0, float(wanted.max()) * 1.02)), xlim=(prices[0], 1.05 * last))
     return made
 
 
@@ -148,7 +150,7 @@ def stream(ledger: pd.DataFrame) -> Figure:
     colours = _colours(shares.shape[1])
     top.stackplot(shares.index, shares.to_numpy().T, colors=colours, step="mid")
     top.set(ylabel="share", ylim=(0, 1))
-    _label_agents(top, tuple(shares.columns))
+    _label_agents(made, top, tuple(shares.columns))
     middle.step(shares.index, ledger.groupby("round", sort=False)["price"].first(), where="mid")
     middle.set(ylabel="price", ylim=(0, None))
     balances = ledger.pivot_table(index="round", columns="agent", values="balance", sort=False)
@@ -166,12 +168,13 @@ def payments_per_unit(payments: dict[str, tuple[ArrayLike, ArrayLike]]) -> Figur
     payments : dict of str to (array_like, array_like)
         From the mechanism's name to shares and payments.
     """
-    made, ax = figure("What a unit costs", xlabel="share", ylabel="payment per unit of share", ylim=(0, None))
+    made, ax = figure("What a unit costs", xlabel="share", ylabel="payment per unit of share")
     for colour, (name, (shares, paid)) in zip(_colours(len(payments)), payments.items(), strict=True):
         x, y = np.asarray(shares, dtype=float), np.asarray(paid, dtype=float)
         order = np.argsort(x)
         order = order[x[order] > 0]
         ax.plot(x[order], y[order] / x[order], "o-", color=colour, label=name)
+    ax.set(ylim=(0, None))
     ax.legend(frameon=False)
     return made
 
@@ -190,7 +193,7 @@ def worst_cases(random: pd.DataFrame, extreme: pd.DataFrame, search: pd.DataFram
     )
     found = search[search["param.objective"] == "efficiency"]
     ax.scatter(found["value.guarantee"], found["value.ratio"], s=26, color=PALETTE[2], marker="D", label="searched")
-    ends = np.array([random["value.bound"].min(), 1.0])
+    ends = np.array([extreme["value.bound"].min(), 1.0])
     ax.plot(ends, ends, color="black", linewidth=1)
     ax.legend(frameon=False, loc="lower right")
     return made
@@ -293,8 +296,9 @@ def _colours(n: int) -> list[str]:
     return [PALETTE[k % len(PALETTE)] for k in range(n)]
 
 
-def _label_agents(ax: Axes, names: tuple[str, ...]) -> None:
-    """Name the layers of a stacked picture, the top one first, unless there are too many."""
+def _label_agents(made: Figure, ax: Axes, names: tuple[str, ...]) -> None:
+    """Name the layers of a stacked picture below it, unless there are too many."""
     if len(names) <= MANY:
-        handles = list(ax.collections)[: len(names)]
-        ax.legend(handles[::-1], list(names)[::-1], frameon=True, fontsize="small", loc="upper right")
+        layers = list(ax.collections)[: len(names)]
+        columns = int(10 * made.get_figwidth() / (6 + max(map(len, names))))
+        made.legend(layers, list(names), loc="outside lower center", ncols=max(1, columns), frameon=False)

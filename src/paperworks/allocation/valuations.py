@@ -29,7 +29,6 @@ __all__ = ["Valuations", "from_table"]
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 Names = tuple[str, ...] | range
-_Piecewise = Piecewise
 
 
 def _segments(points: ArrayLike, name: object) -> tuple[Floats, Floats]:
