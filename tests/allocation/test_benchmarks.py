@@ -18,9 +18,11 @@ from paperworks.allocation.benchmarks import (
     VCGKelly,
     compare,
     efficient,
+    equal_split,
     kelly,
     liquid_optimum,
     max_min,
+    proportional,
     vcg,
 )
 from paperworks.allocation.data import speedups
@@ -269,6 +271,16 @@ class TestVCGKelly:
         out = VCGKelly(1.0).clear([4.0, 2.0, 1.0])
         np.testing.assert_allclose(out.payments, -7 * (1 - s) * np.log(1 - s), rtol=1e-10)
 
+    def test_equilibrium(self) -> None:
+        v = Valuations.log([1.0, 2.0, 1.5], [0.1, 1 / 3, 0.4])
+        best, out = efficient(v), VCGKelly(0.5).equilibrium(v)
+        np.testing.assert_allclose(out.shares, best.shares, rtol=1e-9)
+        again = VCGKelly(0.5).clear(best.price * np.sqrt(best.shares))
+        np.testing.assert_allclose(out.payments, again.payments, rtol=1e-8)
+
+    def test_unit_prices_differ(self) -> None:
+        assert VCGKelly(0.5).clear([4.0, 2.0, 1.0]).dispersion == pytest.approx(4.527 / 3.006, abs=6e-4)
+
     def test_continuous_at_one(self) -> None:
         near, one = VCGKelly(1 - 1e-6).clear([4.0, 2.0, 1.0]), VCGKelly(1.0).clear([4.0, 2.0, 1.0])
         np.testing.assert_allclose(near.payments, one.payments, rtol=1e-5)
@@ -298,6 +310,11 @@ class TestSanghaviHajek:
         np.testing.assert_allclose(out.shares, [1 - beta / 2, beta / 2], rtol=1e-12)
         assert out.shares @ [1, beta] == pytest.approx(1 - beta / 2 + beta**2 / 2, rel=1e-12)
         np.testing.assert_allclose(out.payments, bids)
+
+    def test_linear_equilibrium(self) -> None:
+        out = SanghaviHajek().linear_equilibrium(4.0, 1.0)
+        np.testing.assert_allclose(out.shares, [7 / 8, 1 / 8])
+        np.testing.assert_allclose(out.payments, [0.5, 0.125])
 
     def test_seven_eighths_is_the_worst_of_two(self) -> None:
         def efficiency(beta: float) -> float:
@@ -331,6 +348,14 @@ class TestSanghaviHajek:
 
     def test_equal_bids(self) -> None:
         np.testing.assert_allclose(SanghaviHajek().clear(np.ones(7)).shares, 1 / 7, rtol=1e-12)
+
+
+class TestStaticRules:
+    def test_equal_split(self) -> None:
+        np.testing.assert_allclose(equal_split(4, capacity=10.0), [2.5, 2.5, 2.5, 2.5])
+
+    def test_proportional(self) -> None:
+        np.testing.assert_allclose(proportional([3.0, 0.0, 1.0], capacity=8.0), [6, 0, 2])
 
 
 class TestMaxMin:

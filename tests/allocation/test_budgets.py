@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,12 +24,12 @@ LOGS = Valuations.log([1.0, 2.0, 1.5, 0.7], [0.1, 1 / 3, 1.0, 0.05])
 
 
 @st.composite
-def budgeted(draw: st.DrawFn) -> tuple[Valuations, NDArray[np.float64]]:
+def budgeted(draw: st.DrawFn) -> tuple[Callable[[], Valuations], NDArray[np.float64]]:
     """Random agents, linear or logarithmic, with budgets from binding hard to not at all."""
     rows = draw(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.02, 5), st.floats(-2, 1)), min_size=2, max_size=5))
     a, b, power = np.array(rows).T
-    v = Valuations.linear(a) if draw(st.booleans()) else Valuations.log(a, b)
-    return v, 10.0**power
+    make = partial(Valuations.linear, a) if draw(st.booleans()) else partial(Valuations.log, a, b)
+    return make, 10.0**power
 
 
 def liquid_welfare(v: Valuations, amounts: NDArray[np.float64], budgets: NDArray[np.float64]) -> float:
@@ -107,7 +109,7 @@ class TestPrivateProperties:
     @settings(max_examples=40, deadline=None)
     @given(budgeted(), ALPHAS)
     def test_feasible_and_half_of_the_liquid_optimum(self, instance, alpha) -> None:  # type: ignore[no-untyped-def]
-        v, budgets = instance
+        v, budgets = instance[0](), instance[1]
         eq = solve(v, alpha, budgets=budgets)
         assert np.all(eq.payments <= budgets * (1 + 1e-9))
         assert eq.shares.sum() == pytest.approx(1.0, abs=1e-9)
@@ -122,7 +124,7 @@ class TestPrivateProperties:
     @settings(max_examples=25, deadline=None)
     @given(budgeted(), ALPHAS)
     def test_conditions(self, instance, alpha) -> None:  # type: ignore[no-untyped-def]
-        v, budgets = instance
+        v, budgets = instance[0](), instance[1]
         eq = solve(v, alpha, budgets=budgets)
         marginal = v.marginal(eq.amounts)
         target = eq.price * (1 + alpha * eq.shares / (1 - eq.shares))
@@ -134,7 +136,7 @@ class TestPrivateProperties:
     @settings(max_examples=20, deadline=None)
     @given(budgeted(), ALPHAS)
     def test_budgets_only_lower_the_price(self, instance, alpha) -> None:  # type: ignore[no-untyped-def]
-        v, budgets = instance
+        v, budgets = instance[0](), instance[1]
         assert solve(v, alpha, budgets=budgets).price <= solve(v, alpha).price * (1 + 1e-9)
 
     def test_no_affordable_bid_is_better(self) -> None:
@@ -158,7 +160,7 @@ class TestPublic:
     @settings(max_examples=9, deadline=None)
     @given(budgeted(), ALPHAS)
     def test_feasible_stable_and_half_of_the_liquid_optimum(self, instance, alpha) -> None:  # type: ignore[no-untyped-def]
-        v, budgets = instance
+        v, budgets = instance[0](), instance[1]
         eq = solve(v, alpha, budgets=budgets, budget_mode="public")
         s = eq.shares
         assert np.all(eq.payments <= budgets * (1 + 1e-9))
@@ -209,7 +211,7 @@ class TestPublic:
     @settings(max_examples=5, deadline=None)
     @given(budgeted())
     def test_at_one_it_is_kelly_with_private_budgets(self, instance) -> None:  # type: ignore[no-untyped-def]
-        v, budgets = instance
+        v, budgets = instance[0](), instance[1]
         public = solve(v, 1.0, budgets=budgets, budget_mode="public")
         private = solve(v, 1.0, budgets=budgets)
         np.testing.assert_allclose(public.shares, private.shares, atol=1e-7)
@@ -225,7 +227,7 @@ class TestPublic:
     @settings(max_examples=5, deadline=None)
     @given(budgeted(), ALPHAS, st.floats(2, 100))
     def test_efficient_where_budgets_do_not_bind(self, instance, alpha, room) -> None:  # type: ignore[no-untyped-def]
-        v, _ = instance
+        v = instance[0]()
         budgets = np.full(len(v), room * solve(v, alpha).price)
         eq = solve(v, alpha, budgets=budgets, budget_mode="public")
         spent = float(np.max(eq.payments / budgets))

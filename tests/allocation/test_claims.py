@@ -11,6 +11,9 @@ from paperworks.allocation import claims
 from paperworks.core.claims import Trial, judge, ledger
 from paperworks.core.results import table
 
+# Measuring takes long under a checker of every call, and adds nothing to it.
+pytestmark = pytest.mark.untyped
+
 BOOK = ledger("allocation")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from paperworks.allocation.benchmarks import efficient
-from paperworks.allocation.data import load_philly, load_pollux, speedups, toy_cluster
+from paperworks.allocation.benchmarks import efficient, max_min
+from paperworks.allocation.data import load_philly, load_pollux, speedups, tiered_demand, toy_cluster
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.valuations import Valuations
 
@@ -50,6 +51,23 @@ class TestEmbedded:
         assert isinstance(v, Valuations)
         assert len(v) == 6
         assert solve(v, 0.25, capacity=10.0).converged
+
+
+class TestTieredDemand:
+    def test_tiers_are_worth_less_and_less(self) -> None:
+        v = tiered_demand(pd.Series({"a": 6.0, "b": 0.0}))
+        assert list(v.names) == ["a", "b"]
+        for amount, value in ((2.0, 6.0), (4.0, 10.0), (6.0, 12.0), (9.0, 12.0)):
+            np.testing.assert_allclose(v.value(np.array([amount, amount])), [value, 0.0])
+        np.testing.assert_allclose(v.satiation(), [6.0, 0.0])
+
+    def test_kelly_beats_the_static_rules(self) -> None:
+        demand = np.array([300.0, 100.0, 40.0, 10.0])
+        v, capacity = tiered_demand(demand), 200.0
+        best = efficient(v, capacity=capacity).welfare
+        fair = v.value(max_min(demand, capacity)).sum() / best
+        quarter, kelly = (v.value(solve(v, a, capacity).amounts).sum() / best for a in (0.25, 1.0))
+        assert v.value(np.full(4, 50.0)).sum() / best < fair < kelly <= quarter <= 1 + 1e-12
 
 
 @pytest.mark.data("allocation/philly.csv")

@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,12 +19,13 @@ from paperworks.allocation.equilibrium import best_response, dynamics, regret, s
 from paperworks.allocation.mechanism import AlphaProportional
 from paperworks.allocation.valuations import Valuations
 
+Make = Callable[[], Valuations]
 ALPHAS = st.sampled_from([1.0, 0.5, 0.25, 0.05])
 TWO_LOGS = Valuations.log([1.0, 2.0], [1 / 10, 1 / 3])
 
 
 @st.composite
-def piecewise(draw: st.DrawFn, most: int = 5) -> Valuations:
+def piecewise(draw: st.DrawFn, most: int = 5) -> Make:
     """Random concave piecewise-linear agents on [0, 1]."""
     agents = draw(
         st.lists(
@@ -38,15 +41,15 @@ def piecewise(draw: st.DrawFn, most: int = 5) -> Valuations:
         widths /= widths.sum()
         q, v = np.cumsum(np.append(0, widths)), np.cumsum(np.append(0, slopes * widths))
         points.append(list(zip(q.tolist(), v.tolist(), strict=True)))
-    return Valuations.piecewise(points)
+    return partial(Valuations.piecewise, points)
 
 
 @st.composite
-def logs(draw: st.DrawFn, most: int = 6) -> Valuations:
+def logs(draw: st.DrawFn, most: int = 6) -> Make:
     """Random agents of value a·log(1 + q/b)."""
     pairs = draw(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.02, 5)), min_size=2, max_size=most))
     a, b = np.array(pairs).T
-    return Valuations.log(a, b)
+    return partial(Valuations.log, a, b)
 
 
 def random_piecewise(rng: np.random.Generator) -> Valuations:
@@ -182,7 +185,8 @@ class TestReserve:
 
     @settings(max_examples=25, deadline=None)
     @given(logs(), ALPHAS, st.floats(0.01, 30))
-    def test_price_at_least_reserve(self, v: Valuations, alpha: float, reserve: float) -> None:
+    def test_price_at_least_reserve(self, make: Make, alpha: float, reserve: float) -> None:
+        v = make()
         eq, free = solve(v, alpha, reserve=reserve), solve(v, alpha)
         assert eq.price >= reserve * (1 - 1e-12)
         assert eq.price >= free.price * (1 - 1e-9)
@@ -194,7 +198,8 @@ class TestReserve:
 class TestProperties:
     @settings(max_examples=40, deadline=None)
     @given(st.one_of(piecewise(), logs()), ALPHAS)
-    def test_sells_everything_at_one_price_without_regret(self, v: Valuations, alpha: float) -> None:
+    def test_sells_everything_at_one_price_without_regret(self, make: Make, alpha: float) -> None:
+        v = make()
         eq = solve(v, alpha)
         assert eq.shares.sum() == pytest.approx(1.0, abs=1e-9)
         np.testing.assert_allclose(eq.payments, eq.price * eq.shares, rtol=1e-12)
@@ -204,7 +209,8 @@ class TestProperties:
 
     @settings(max_examples=40, deadline=None)
     @given(st.one_of(piecewise(), logs()), ALPHAS)
-    def test_first_order_conditions(self, v: Valuations, alpha: float) -> None:
+    def test_first_order_conditions(self, make: Make, alpha: float) -> None:
+        v = make()
         eq = solve(v, alpha)
         target = eq.price * (1 + alpha * eq.shares / (1 - eq.shares))
         nudge = 1e-9
@@ -216,7 +222,8 @@ class TestProperties:
 
     @settings(max_examples=25, deadline=None)
     @given(logs(), ALPHAS, st.randoms(use_true_random=False))
-    def test_permutation(self, v: Valuations, alpha: float, random) -> None:  # type: ignore[no-untyped-def]
+    def test_permutation(self, make: Make, alpha: float, random) -> None:  # type: ignore[no-untyped-def]
+        v = make()
         order = list(range(len(v)))
         random.shuffle(order)
         mixed = v.subset(np.array([order[0]]))
@@ -242,20 +249,23 @@ class TestProperties:
 
     @settings(max_examples=25, deadline=None)
     @given(st.one_of(piecewise(), logs()))
-    def test_price_rises_as_alpha_falls(self, v: Valuations) -> None:
+    def test_price_rises_as_alpha_falls(self, make: Make) -> None:
+        v = make()
         prices = [solve(v, alpha).price for alpha in (1.0, 0.5, 0.1, 0.02)]
         assert all(b >= a * (1 - 1e-8) for a, b in itertools.pairwise(prices))
 
     @settings(max_examples=25, deadline=None)
     @given(piecewise(4), logs(3), ALPHAS)
-    def test_another_agent_never_lowers_the_price(self, v: Valuations, others: Valuations, alpha: float) -> None:
+    def test_another_agent_never_lowers_the_price(self, make: Make, make_others: Make, alpha: float) -> None:
+        v, others = make(), make_others()
         names = [f"other {i}" for i in range(len(others))]
         more = Valuations.log(others.marginal0(), 1.0, names=names)
         assert solve(v + more, alpha).price >= solve(v, alpha).price * (1 - 1e-8)
 
     @settings(max_examples=30, deadline=None)
     @given(st.one_of(piecewise(), logs()), ALPHAS)
-    def test_clearing_the_bids_gives_the_shares(self, v: Valuations, alpha: float) -> None:
+    def test_clearing_the_bids_gives_the_shares(self, make: Make, alpha: float) -> None:
+        v = make()
         eq = solve(v, alpha)
         mechanism = AlphaProportional(alpha)
         for bids in (eq.bids, mechanism.bids_for(eq.shares, eq.price)):
@@ -311,7 +321,8 @@ class TestDeviations:
 
     @settings(max_examples=20, deadline=None)
     @given(logs(4), st.sampled_from([1.0, 0.5, 0.2]))
-    def test_equilibrium_bids_answer_each_other(self, v: Valuations, alpha: float) -> None:
+    def test_equilibrium_bids_answer_each_other(self, make: Make, alpha: float) -> None:
+        v = make()
         eq = solve(v, alpha)
         assume(np.all(eq.shares > 1e-6))
         np.testing.assert_allclose(best_response(v, eq.bids, alpha), eq.bids, rtol=1e-5)
@@ -485,6 +496,23 @@ class TestInterface:
         np.testing.assert_allclose(table["share"], eq.shares)
         np.testing.assert_allclose(table["utility"], table["value"] - table["payment"])
         np.testing.assert_allclose(table["value"], self.V.value(eq.amounts))
+
+    def test_summary(self) -> None:
+        eq = solve(self.V, 0.5)
+        found = eq.summary(vcg=True)
+        assert found["price"] == eq.price
+        assert found["efficiency"] == pytest.approx(eq.welfare / found["optimum"])
+        assert found["guarantee"] == pytest.approx(math.sqrt(3) / 2)
+        assert found["guarantee"] <= found["certificate"] <= found["efficiency"] + 1e-12
+        assert eq.revenue >= found["vcg_revenue"] / 1.5
+        assert found["liquid_welfare"] is None
+
+    def test_summary_where_budgets_bind(self) -> None:
+        found = solve(Valuations.linear([3.0, 2.0, 1.0]), 1.0, budgets=[0.5, 9.0, 9.0]).summary()
+        assert found["liquid_welfare"] == pytest.approx(1.5)
+        assert found["liquid_optimum"] == pytest.approx(0.5 + 2 * 5 / 6)
+        assert found["guarantee"] is None
+        assert found["certificate"] is None
 
     def test_pickle(self) -> None:
         eq = solve(self.V, 0.5)

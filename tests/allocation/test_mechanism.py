@@ -312,6 +312,14 @@ class TestQuote:
             assert quote["price"][k] == pytest.approx(out.price)
             assert quote["payment"][k] == pytest.approx(out.payments[1])
 
+    @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.2])
+    def test_marginal_price_is_what_a_little_more_costs(self, alpha: float) -> None:
+        grid = np.array([1.0, 1 + 1e-6, 3.0, 3 * (1 + 1e-6)])
+        quote = AlphaProportional(alpha).quote([4.0, 2.0, 1.0], 1, grid)
+        steps = quote[["share", "payment"]].diff()
+        slopes = (steps["payment"] / steps["share"]).to_numpy()[[1, 3]]
+        np.testing.assert_allclose(quote["marginal_price"].to_numpy()[[0, 2]], slopes, rtol=1e-4)
+
 
 class TestGeneralProxy:
     def test_power_proxy_is_the_family(self) -> None:

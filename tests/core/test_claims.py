@@ -88,9 +88,26 @@ def test_an_error_row_makes_error(word: Any, statuses: tuple[str, ...]) -> None:
 
 
 def test_a_rule_that_raises_makes_error() -> None:
-    claim = Claim("it", "says", "rule", ("a",), lambda table: table["value.absent"])
-    found = judge(claim, [table("ok")], 1)
-    assert found == Verdict("error", "The rule could not be applied: KeyError: 'value.absent'")
+    def rule(table: pd.DataFrame) -> Any:
+        return table["value.absent"]
+
+    found = judge(Claim("it", "says", "rule", ("a",), rule), [table("ok")], 1)
+    line = rule.__code__.co_firstlineno + 1
+    said = f"The rule could not be applied: KeyError: 'value.absent' (test_claims.py, line {line})"
+    assert found == Verdict("error", said)
+
+
+@pytest.mark.untyped
+def test_a_rule_that_gives_no_verdict_makes_error() -> None:
+    found = judged(True, table("ok"))  # type: ignore[arg-type]
+    assert found == Verdict("error", "The rule could not be applied: TypeError: judge must return a Verdict, got bool")
+
+
+@pytest.mark.untyped
+def test_a_headline_holds_numbers() -> None:
+    assert Headline("x", np.float32(1), np.int64(0), None).value == 1
+    with pytest.raises(TypeError, match="headline 'x' must hold numbers or None, got 'fast'"):
+        Headline("x", "fast")  # type: ignore[arg-type]
 
 
 def test_a_stopped_run_is_out_of_reach() -> None:

@@ -125,15 +125,17 @@ def test_report_writes_the_page_again(toy: Any) -> None:
     assert "paperworks check" in only_one_line(toy.main("report", code=2))
 
 
-def test_json_follows_its_schema_and_is_alone_on_standard_output(room: Any) -> None:
-    ledger = room.LEDGER.replace("log(", "print('said'); log(").replace(
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_json_follows_its_schema_and_is_alone_on_standard_output(room: Any, jobs: str) -> None:
+    speak = "print('said'); os.system('echo said'); import ctypes; ctypes.CDLL(None).puts(b'said'); log("
+    ledger = room.LEDGER.replace("log(", speak).replace(
         "CLAIMS = [",
         """CLAIMS = [
         claim("nan", lambda table: Verdict("reported", "No number.", (Headline("n", float("nan"), 1.0, None, "m"),))),
         claim("bare", lambda table: Verdict("reported", "No number.")),""",
     )
     room.add(ledger=ledger)
-    done = room.run("check", "toy-room", "--json", "--jobs", "2")
+    done = room.run("check", "toy-room", "--json", "--jobs", jobs)
     found = json.loads(done.stdout, parse_constant=pytest.fail)
     schema = json.loads(resources.files("paperworks.core").joinpath("check.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -152,7 +154,7 @@ def test_json_follows_its_schema_and_is_alone_on_standard_output(room: Any) -> N
     assert claims["nan"]["headline"] == [{"name": "n", "value": None, "low": 1, "high": None, "unit": "m"}]
     assert document["seconds"] > 0
     assert "toy_room: 4 trials done" in done.stderr
-    assert done.stderr.count("said") == 4
+    assert done.stderr.count("said") == 12
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def test_thread_limit_binds_and_lets_go(threads: int) -> None:
     with thread_limit(threads):
         inside = blas_threads()
         assert inside
-        assert set(inside) == {threads}
+        # A library that was built single-threaded cannot be given more.
+        assert max(inside) <= threads
+        assert threads in inside
         assert {os.environ[name] for name in THREAD_VARIABLES} == {str(threads)}
     assert blas_threads() == before
     assert {name: os.environ.get(name) for name in THREAD_VARIABLES} == environment

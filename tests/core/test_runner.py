@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,8 @@ def test_a_raising_trial_is_an_error_row_and_the_others_go_on(room: Any) -> None
         ("assert trial['n'] < 0", "AssertionError"),
         ("return {'x': [1]}", "TypeError: measured value 'x' must be a number, bool, str or None, got list"),
         ("return {'x': np.ones(2)}", "TypeError: measured value 'x' must be a number"),
+        ("return {'x': 2**63}", "ValueError: measured value 'x' must be an int of 64 bits or a float"),
+        ("return {'x': chr(0xDCFF)}", "ValueError: measured value 'x' must be text that UTF-8 can hold"),
         ("return None", "TypeError"),
         ("return trial['m']", "KeyError: 'm'"),
     ],
@@ -459,6 +462,15 @@ def test_what_trials_print_stays_off_standard_output(room: Any, capsys: pytest.C
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == ["said while preparing"] + ["said"] * 4
+
+
+def test_a_trial_leaves_no_folder_and_no_warning_filter_behind(room: Any) -> None:
+    room.add(ledger=short("import warnings; warnings.simplefilter('error'); os.chdir('/')\n    return {}"))
+    before = warnings.filters[:]
+    room.check(out="here")
+    assert Path.cwd() == room.root
+    assert warnings.filters == before
+    assert (room.root / "here" / "verdicts").is_dir()
 
 
 def test_measure_trial_returns_a_record(room: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -115,6 +117,13 @@ class Headline:
     low: float | None = None
     high: float | None = None
     unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a number."""
+        numbers: tuple[Any, ...] = (self.value, self.low, self.high)
+        for number in numbers:
+            if not (number is None or isinstance(number, Real)):
+                raise TypeError(f"headline {self.name!r} must hold numbers or None, got {number!r}")
 
 
 @dataclass(frozen=True)
@@ -231,8 +240,13 @@ def judge(claim: Claim, tables: Sequence[pd.DataFrame], planned: int, repair: st
     measured = [_measured(table) for table in tables]
     try:
         verdict = claim.judge(*measured)
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"judge must return a Verdict, got {type(verdict).__name__}")
     except Exception as error:
-        return Verdict("error", f"The rule could not be applied: {type(error).__name__}: {error}")
+        # After this function's own frame comes the rule's.
+        frames = traceback.extract_tb(error.__traceback__)[1:2]
+        where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
+        return Verdict("error", f"The rule could not be applied: {type(error).__name__}: {error}{where}")
     if verdict.word in ("holds", "partly"):
         broken = sorted({name for table in measured for name in _nan_columns(table)})
         broken += [h.name for h in verdict.headline if any(map(_is_nan, (h.value, h.low, h.high)))]

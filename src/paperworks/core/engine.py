@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import joblib
-from joblib._dask import DaskDistributedBackend
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import threadpool_limits
 
@@ -101,6 +100,8 @@ class Engine:
                 yield cores()
             return
         distributed = require("distributed", "distributed")
+        from paperworks.core.cluster import DaskBackend
+
         with contextlib.ExitStack() as stack:
             address = self.scheduler
             if address is None:
@@ -110,34 +111,13 @@ class Engine:
                 address = stack.enter_context(cluster)
             client = stack.enter_context(distributed.Client(address))
             client.wait_for_workers(1, timeout=30)
-            stack.enter_context(joblib.parallel_config(backend=_DaskBackend(client=client)))
+            stack.enter_context(joblib.parallel_config(backend=DaskBackend(client=client)))
             yield sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
 
 
 def _leave_interrupts() -> None:
     """Leave Ctrl-C, which every process of a terminal gets, to the parent: it stops the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-class _DaskBackend(DaskDistributedBackend):  # type: ignore[misc]
-    """The Dask backend of joblib; that one waits for ever for a task that Dask gives up, and shuns a lone worker."""
-
-    def effective_n_jobs(self, n_jobs: int = 1) -> int:
-        """Never one, for which joblib runs the calls in this process instead of on the cluster."""
-        return max(2, int(super().effective_n_jobs(n_jobs)))
-
-    def submit(self, func: Any, callback: Any = None) -> Any:
-        """Call back also where a task has failed outside of its own code."""
-        future = super().submit(func, callback)
-        future.add_done_callback(lambda done: done.exception() is not None and callback(done.exception()))
-        return future
-
-    def retrieve_result_callback(self, out: Any) -> Any:
-        """Raise what `submit` called back with; a task that outlived no worker counts as on this machine."""
-        if isinstance(out, BaseException):
-            killed = require("distributed", "distributed").KilledWorker
-            raise TerminatedWorkerError(str(out)) if isinstance(out, killed) else out
-        return super().retrieve_result_callback(out)
 
 
 def _parallel(workers: int, numbered: list[tuple[int, Call]]) -> Iterator[tuple[int, Any]]:

@@ -76,13 +76,7 @@ def _core_closure(files: list[Path]) -> dict[str, str]:
 
 def _core_imports(path: Path) -> list[str]:
     """Names of the core modules that a file imports, at its top or inside a function."""
-    names = []
-    for node in ast.walk(_tree(path, path.stat().st_mtime_ns)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.startswith("paperworks.core.") and _is_module(name)]
+    return [name for name in _parsed(path, path.stat().st_mtime_ns)[1] if _is_module(name)]
 
 
 @functools.lru_cache
@@ -97,16 +91,22 @@ def _is_module(name: str) -> bool:
 def _source_hash(path: Path) -> str:
     if path.suffix != ".py":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashlib.sha256(ast.dump(_tree(path, path.stat().st_mtime_ns)).encode()).hexdigest()
+    return _parsed(path, path.stat().st_mtime_ns)[0]
 
 
-@functools.lru_cache(maxsize=512)
-def _tree(path: Path, changed: int) -> ast.Module:
-    """Parse a file and drop its docstrings; `changed` (its time of change) keys the cache."""
+@functools.lru_cache(maxsize=4096)
+def _parsed(path: Path, changed: int) -> tuple[str, tuple[str, ...]]:
+    """Hash a file without its docstrings, and name what it imports of the core; `changed` is its time of change."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
             ast.get_docstring(node, clean=False) is not None
         ):
             node.body = node.body[1:]
-    return tree
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    code = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return code, tuple(name for name in names if name.startswith("paperworks.core."))

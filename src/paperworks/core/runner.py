@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -113,8 +115,11 @@ def _plan_experiment(result: Plan, experiment: Experiment, fresh: bool) -> None:
     artifact = cache_folder() / "artifacts" / slug / experiment.id
     artifact /= key(scale, experiment_fingerprint(slug, experiment, Trial()))
     jobs = []
+    fingerprints: dict[tuple[str, ...], str] = {}
     for number, trial in enumerate(experiment.trials(scale)):
-        fingerprint = experiment_fingerprint(slug, experiment, trial)
+        if trial.requires not in fingerprints:
+            fingerprints[trial.requires] = experiment_fingerprint(slug, experiment, trial)
+        fingerprint = fingerprints[trial.requires]
         if experiment.prepare is not None:
             trial = replace(trial, artifact=artifact)
         name = key(FORMAT, slug, experiment.id, dict(trial.params), trial.seed, trial.threads, fingerprint)
@@ -211,6 +216,10 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
         item = value.item() if isinstance(value, np.generic) else value
         if not (item is None or isinstance(item, (bool, int, float, str))):
             raise TypeError(f"measured value {name!r} must be a number, bool, str or None, got {type(item).__name__}")
+        if isinstance(item, int) and not -(2**63) <= item < 2**63:
+            raise ValueError(f"measured value {name!r} must be an int of 64 bits or a float, got {item}")
+        if isinstance(item, str) and item != item.encode(errors="replace").decode():
+            raise ValueError(f"measured value {name!r} must be text that UTF-8 can hold, got {item!r}")
         plain[name] = item
     return plain
 
@@ -255,9 +264,33 @@ _ROOM = threading.Lock()
 
 @contextlib.contextmanager
 def _room(threads: int, download: bool) -> Iterator[None]:
-    """Bound the threads, keep data files from being fetched unless `download`, and keep standard output clean."""
-    with _ROOM, contextlib.redirect_stdout(sys.stderr), thread_limit(threads), _network(download):
+    """Bound the threads, fetch no data file unless `download`, keep standard output clean, and tidy up afterwards."""
+    with (
+        _ROOM,
+        _output_to_error(),
+        contextlib.chdir(os.getcwd()),
+        warnings.catch_warnings(),
+        thread_limit(threads),
+        _network(download),
+    ):
         yield
+
+
+@contextlib.contextmanager
+def _output_to_error() -> Iterator[None]:
+    """Send what is printed to standard error, also what native code and child processes write."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        flush(None)
+        os.dup2(before, 1)
+        os.close(before)
 
 
 @contextlib.contextmanager
@@ -352,6 +385,8 @@ def check(
             )
         for item in plans:
             _fetch(item)
+    # What cannot be written shows now and not after hours.
+    (folder / "results" / scale).mkdir(parents=True, exist_ok=True)
     try:
         _run(plans, engine or Engine(), progress)
     finally:
