@@ -11,6 +11,7 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,35 @@ def test_paper_modules_are_light():
         "heavy = {'numpy', 'scipy', 'pandas', 'matplotlib', 'torch'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _canonical(requirement: str) -> str:
+    return re.sub("[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+
+
+@pytest.fixture(scope="module")
+def optional_modules():
+    """Import names of what is installed here and does not come with the package alone."""
+    base, queue = {"paperworks"}, ["paperworks"]
+    while queue:
+        needed = [line for line in metadata.requires(queue.pop()) or () if "extra ==" not in line]
+        new = {_canonical(line) for line in needed} - base
+        base |= new
+        queue += [name for name in new if list(metadata.distributions(name=name))]
+    homes = metadata.packages_distributions()
+    found = sorted(module for module, names in homes.items() if base.isdisjoint(map(_canonical, names)))
+    assert {"torch", "pytest"} <= set(found)
+    return found
+
+
+@every_system
+def test_the_ledger_loads_without_the_extra(slug, optional_modules):
+    """Otherwise `show`, `check` and `data` of all systems would stop at the first that is not installed."""
+    code = (
+        "import sys, importlib; sys.modules.update(dict.fromkeys(sys.argv[2:]));"
+        "[importlib.import_module(f'paperworks.{sys.argv[1]}.{room}') for room in ('claims', 'data', 'plots')]"
+    )
+    subprocess.run([sys.executable, "-c", code, slug, *optional_modules], check=True)
 
 
 @every_system

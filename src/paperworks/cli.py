@@ -135,7 +135,7 @@ def check(
 def _summary(documents: list[dict[str, Any]], scale: str) -> dict[str, Any]:
     """Pick what `check.schema.json` describes."""
     from paperworks import __version__
-    from paperworks.core.results import finite
+    from paperworks.core.results import SCHEMA, finite
 
     kept = ("id", "source", "verdict", "headline", "sentence", "trials")
     rows = [
@@ -146,7 +146,7 @@ def _summary(documents: list[dict[str, Any]], scale: str) -> dict[str, Any]:
         }
         for document in documents
     ]
-    summary: dict[str, Any] = finite({"schema": 1, "version": __version__, "scale": scale, "systems": rows})
+    summary: dict[str, Any] = finite({"schema": SCHEMA, "version": __version__, "scale": scale, "systems": rows})
     return summary
 
 

@@ -72,3 +72,25 @@ def test_counts_rounds_below_the_threshold():
 def test_bad_rounds(table, says):
     with pytest.raises(ValueError, match=says):
         audit(table, alpha=0.5)
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"agent": ["a", None]}, "name the agent in every row, entry 1"),
+        ({"round": [0, float("nan")]}, "name the round in every row, entry 1"),
+        ({"price": [1.0, 2.0]}, "one price each, round 0"),
+        ({"price": [-1.0, -1.0]}, "price must be non-negative"),
+        ({"price": [1.0, float("nan")]}, "price must be non-negative"),
+    ],
+)
+def test_nothing_is_dropped(change, match):
+    rounds = {"round": [0, 0], "agent": ["a", "b"], "share": [0.5, 0.5], "price": [1.0, 1.0]}
+    with pytest.raises(ValueError, match=match):
+        audit(pd.DataFrame(rounds | change), alpha=0.5)
+
+
+def test_a_share_that_rounds_to_one():
+    seen = pd.DataFrame({"round": [0, 0], "agent": ["a", "b"], "bid": [90.0, 10.0]})
+    assert audit(seen, alpha=0.05).rounds["efficiency_certificate"].tolist() == [1.0]

@@ -279,3 +279,7 @@ class TestRefused:
     def test_budget_value(self, budget: float) -> None:
         with pytest.raises(ValueError, match=r"budgets.* must be non-negative"):
             solve(self.V, 0.5, budgets=[1.0, budget])
+
+
+def test_public_mode_is_told_also_where_nobody_competes() -> None:
+    assert solve(LOGS, 0.5, budgets=[0, 0, 0, 1.0], budget_mode="public").budget_mode == "public"

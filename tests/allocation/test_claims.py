@@ -87,7 +87,8 @@ def test_interpolates():
     rows = pd.DataFrame([{f"value.{k}": v for k, v in claims._measure_interpolation(t).items()} for t in few])
     rows = rows.assign(**{"param.alpha": [1.0, 1e-3, 1e-6], "run.status": "ok", "run.error": "", "run.trial": range(3)})
     assert verdict("interpolates", rows) == "holds"
-    assert verdict("interpolates", rows.assign(**{"value.kelly": 1e-9})) == "fails"
+    for measured_value in ("kelly", "formula", "unit_price", "overpaid"):
+        assert verdict("interpolates", rows.assign(**{f"value.{measured_value}": 1e-9})) == "fails"
 
 
 def test_full_efficiency():

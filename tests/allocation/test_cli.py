@@ -183,3 +183,48 @@ def test_help_of_every_verb(call):
         code, out, _ = call(verb, "--help")
         assert code == 0
         assert "Usage" in out
+
+
+class TestHostileInput:
+    def test_one_agent(self, call):
+        code, out, _ = call("solve", "in.csv", "--report", "r.html", text="agent,family,a,b\nx,log,1,2\n")
+        assert code == 0
+        assert frame(out)["share"].tolist() == [1.0]
+        assert call("compare", "in.csv", "--report", "c.html")[0] == 0
+
+    @pytest.mark.parametrize("verb", ["clear", "audit"])
+    def test_cells_beyond_the_header(self, call, verb):
+        code, out, err = call(verb, "in.csv", "--alpha", "0.5", text="agent,bid,round\na,1,2,3\nb,2,3,3\n")
+        assert (code, out) == (2, "")
+        assert "more cells in row 2" in err
+
+    def test_agents_called_na(self, call):
+        assert frame(call("clear", "in.csv", "--alpha", "1", text="agent,bid\nNA,1\nnull,3\n")[1]).share.sum() == 1
+        assert call("solve", "in.csv", text="agent,family,a\nNA,linear,1\nb,linear,2\n")[0] == 0
+        code, out, _ = call("audit", "in.csv", "--alpha", "1", text="round,agent,bid\n0,NA,1\n0,b,3\n")
+        assert code == 0
+        assert frame(out)["agents"].tolist() == [2]
+
+    def test_a_bid_that_is_no_number(self, call):
+        code, _, err = call("clear", "in.csv", "--alpha", "1", text="agent,bid\na,1\nb,x\n")
+        assert code == 2
+        assert "row 3: column 'bid' must be a number, got 'x'" in err
+
+    def test_one_agent_twice_in_a_line(self, call):
+        code, out, err = call("stream", stdin='{"a": 1, "a": 5}\n')
+        assert (code, out) == (2, "")
+        assert "line 1: bids must be distinct, got 'a' twice" in err
+
+    @pytest.mark.parametrize("text", ['{"balances": [1], "rounds": 1}', "7", "x"])
+    def test_bad_state(self, call, text):
+        code, _, err = call("stream", "--state", "s.json", text=text, name="s.json", stdin='{"a": 1}\n')
+        assert code == 2
+        assert err.startswith("paperworks: s.json is not a state: ")
+
+    def test_without_budgets_the_guarantee_is_about_efficiency(self, call):
+        with_budgets = frame(call("compare", "in.csv", text=AGENTS)[1])
+        without = frame(call("compare", "in.csv", "--no-budgets")[1])
+        assert with_budgets["guarantee"].iloc[0] == 0.5
+        assert without["guarantee"].iloc[0] > 0.75
+        assert "liquid_welfare" in with_budgets
+        assert "liquid_welfare" not in without

@@ -569,3 +569,14 @@ class TestRefused:
                 Valuations.from_callable([lambda q: np.where(q > 0.5, np.nan, q), lambda q: np.log1p(q)]),
                 0.5,
             )
+
+
+def test_summary_of_one_agent() -> None:
+    told = solve(Valuations.log(1.0, 1.0), 0.5).summary()
+    assert told["status"] == "no_competition"
+    assert told["guarantee"] is None
+    assert told["efficiency"] == 1.0
+
+
+def test_certificate_of_an_agent_who_takes_everything() -> None:
+    assert solve(Valuations.linear([1e-200, 1e200]), 0.5).summary()["certificate"] == 1.0

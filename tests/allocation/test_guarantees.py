@@ -219,3 +219,9 @@ class TestRefused:
     def test_a_full_share_beside_another(self) -> None:
         with pytest.raises(ValueError, match="shares"):
             efficiency_certificate([1.0, 1e-10], 0.5)
+
+
+def test_certificate_of_a_share_that_rounds_to_one() -> None:
+    assert efficiency_certificate([1.0, 1e-40], 0.05) == 1.0
+    with pytest.raises(ValueError, match="share of 1 beside"):
+        efficiency_certificate([1.0, 1e-10], 0.05)

@@ -395,3 +395,8 @@ class TestRefused:
     def test_unknown_cap(self) -> None:
         with pytest.raises(ValueError, match="cap must be one of"):
             AlphaProportional(0.5).clear([1.0, 2.0], budgets=[1.0, 1.0], cap="soft")  # type: ignore[arg-type]
+
+
+def test_whole_units_need_a_capacity_that_counts_them() -> None:
+    with pytest.raises(ValueError, match="capacity must be below 2\\^53"):
+        AlphaProportional(0.5, capacity=1e300).clear([1.0, 2.0]).integer_amounts()

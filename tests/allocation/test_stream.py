@@ -163,3 +163,9 @@ class TestRefused:
     def test_replay_without_a_column(self) -> None:
         with pytest.raises(ValueError, match="bid"):
             StreamingAuctioneer(0.5, capacity=1.0).replay(pd.DataFrame({"round": [0], "agent": ["a"]}))
+
+
+@pytest.mark.untyped
+def test_state_with_balances_that_are_no_mapping() -> None:
+    with pytest.raises(ValueError, match="balances must map agents to tokens"):
+        StreamingAuctioneer(0.5).load_state_dict({"balances": [1], "rounds": 1})

@@ -357,3 +357,8 @@ class TestRefused:
     def test_bad_capacity(self, capacity: float) -> None:
         with pytest.raises(ValueError, match="capacity must be positive"):
             Valuations.linear([1.0]).demand(0.5, 0.5, capacity)
+
+
+def test_no_samples() -> None:
+    with pytest.raises(ValueError, match="q and v must not be empty"):
+        Valuations.from_samples([], [])

@@ -144,6 +144,17 @@ def test_a_missing_peer_drops_its_rows_alone() -> None:
     assert found == dataclasses.replace(HOLDS, sentence="It holds. Left out: gurobi is missing. pip install gurobi")
 
 
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [([1], "must be a number, bool, str or None, got list"), (2**63, "64 bits"), ("\udcff", "UTF-8")],
+)
+def test_a_parameter_is_what_a_table_holds(value: Any, said: str) -> None:
+    assert type(Trial({"n": np.int64(3)})["n"]) is int
+    with pytest.raises((TypeError, ValueError), match=f"parameter 'n' .*{said}"):
+        Trial({"n": value})
+
+
 def test_trial_reads_like_a_mapping() -> None:
     trial = Trial({"alpha": 0.5}, seed=3)
     assert trial["alpha"] == 0.5

@@ -182,7 +182,7 @@ def test_a_stored_record_that_is_broken_is_measured_again(toy: Any) -> None:
     stored = sorted(toy.root.glob("cache/trials/toy_room/squares/*.json"))
     assert len(stored) == 4
     stored[0].write_text("{")
-    stored[1].write_text('{"format": 0}')
+    stored[1].write_text('{"format": 1}')
     stored[2].write_text("[]")
     os.remove(stored[3])
     toy.check()

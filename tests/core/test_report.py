@@ -456,6 +456,9 @@ def test_nothing_to_report_and_unreadable_verdicts_are_named(tmp_path: Path) -> 
     path = write(tmp_path, claim(), schema=2)
     with pytest.raises(ValueError, match=r"probe\.json: schema must be 1, got 2"):
         build(tmp_path)
+    path.write_text('{"schema": 1, "claims": [{"id": "a"}]}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"probe\.json lacks command, experiments, .*, title"):
+        build(tmp_path)
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"probe\.json is not JSON"):
         build(tmp_path)

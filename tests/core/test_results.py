@@ -76,7 +76,12 @@ def test_an_empty_table_is_storable(tmp_path: Path) -> None:
 
 
 def document(*claims: str, order: str = "abc", word: str = "holds") -> dict[str, Any]:
-    return {"slug": "toy", "claims": [{"id": name, "verdict": word} for name in claims], "order": list(order)}
+    return {
+        "schema": 1,
+        "slug": "toy",
+        "claims": [{"id": name, "verdict": word} for name in claims],
+        "order": list(order),
+    }
 
 
 def test_verdicts_of_other_claims_are_kept_in_the_order_of_the_ledger(tmp_path: Path) -> None:
@@ -116,3 +121,27 @@ def test_finite_keeps_what_is_finite() -> None:
     value = {"a": [1, 2.5, None, "nan", True], "b": {"c": -0.0}}
     assert finite(value) == value
     assert finite(np.float32("inf")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("\xff", "is not JSON"),
+        ("[]", "schema must be 1, got None"),
+        ('{"schema": 2}', "schema must be 1, got 2"),
+        ('{"schema": 1}', "lists no claims"),
+        ('{"schema": 1, "claims": [1]}', "lists no claims"),
+    ],
+)
+def test_a_damaged_verdict_file_is_named_and_kept(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "verdicts" / "quick" / "toy.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="latin-1")
+    for act in (
+        lambda: read_verdicts(tmp_path, "quick", "toy"),
+        lambda: write_verdicts(tmp_path, "quick", "toy", document("a")),
+    ):
+        with pytest.raises(ValueError, match=rf"toy\.json:? {said}.*delete it and check again"):
+            act()
+    assert path.read_text(encoding="latin-1") == text

@@ -97,7 +97,7 @@ def test_a_killed_run_goes_on_where_it_was(whole: Any, monkeypatch: pytest.Monke
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not whole.out.exists()
+    assert not (whole.out / "verdicts").exists()
     done = {json.loads(path.read_text())["params"]["n"] for path in stored(whole)}
     assert done
     whole.lines()
@@ -436,6 +436,17 @@ def test_an_input_is_prepared_once_a_scale(room: Any) -> None:
     assert room.word(scale="full")[0] == "holds"
     assert room.lines() == ["prepare full"]
     assert list(room.table(scale="full")["value.input"]) == ["full"] * 4
+
+
+def test_an_input_that_another_check_has_prepared_meanwhile_is_kept(room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile = "there = Path(os.environ['THERE']); there.mkdir(parents=True); (there / 'input').write_text('theirs')"
+    room.add(ledger=f"from pathlib import Path\n{PREPARE.replace('PREPARE', meanwhile)}")
+    artifact = plan(system("toy_room"), "quick").jobs["squares"][0].trial.artifact
+    assert artifact is not None
+    monkeypatch.setenv("THERE", str(artifact))
+    assert room.word() == ("holds", "It holds.")
+    assert list(room.table()["value.input"]) == ["theirs"] * 4
+    assert list(artifact.parent.iterdir()) == [artifact]
 
 
 def test_an_input_that_cannot_be_prepared_is_an_error_row(room: Any) -> None:

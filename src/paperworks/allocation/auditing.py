@@ -64,7 +64,8 @@ def audit(
     Raises
     ------
     ValueError
-        A missing column, an agent twice in a round, a negative or missing bid, shares above 1.
+        A missing column, round or agent, an agent twice in a round, a negative or missing bid, shares above 1, a round
+        with several prices.
 
     Examples
     --------
@@ -99,6 +100,10 @@ def _observed(rounds: pd.DataFrame, alpha: float) -> tuple[pd.DataFrame, Floats 
         raise ValueError("rounds must have a column 'bid' or 'share'")
     if rounds.empty:
         raise ValueError("rounds must not be empty")
+    for name in ("round", "agent"):
+        absent = rounds[name].isna().to_numpy()
+        if absent.any():
+            raise ValueError(f"rounds must name the {name} in every row, entry {int(absent.argmax())} has none")
     twice = rounds.duplicated(["round", "agent"])
     if twice.any():
         first = rounds[twice].iloc[0]
@@ -109,8 +114,15 @@ def _observed(rounds: pd.DataFrame, alpha: float) -> tuple[pd.DataFrame, Floats 
     checked = rounds.assign(**{column: check_vector(rounds[column], column, low=0, labels=where)})
     wide = checked.pivot_table(index="round", columns="agent", values=column, fill_value=0.0, sort=False).sort_index()
     if column == "share":
-        price = rounds.groupby("round")["price"].first().to_numpy(dtype=float) if "price" in rounds else None
-        return wide, price
+        if "price" not in rounds:
+            return wide, None
+        prices = rounds.assign(price=check_vector(rounds["price"], "price", low=0, labels=where)).groupby("round")[
+            "price"
+        ]
+        several = prices.nunique() > 1
+        if several.any():
+            raise ValueError(f"rounds must have one price each, round {several.idxmax()} has several")
+        return wide, prices.first().to_numpy()
     idle = wide.index[(wide == 0).all(axis=1)]
     if len(idle):
         raise ValueError(f"rounds must have a positive bid each, round {idle[0]} has none")

@@ -424,7 +424,7 @@ def compare(
     capacity : float
         Amount of the resource.
     budgets : array_like, shape (n,), optional
-        Private budgets; those of the valuations if left out.
+        Private budgets; those of the valuations if left out, none if all are ``inf``.
 
     Returns
     -------
@@ -447,10 +447,10 @@ def compare(
     given = valuations.budgets if budgets is None else budgets
     limits = None if given is None else check_vector(given, "budgets", length=len(valuations), low=0, allow_inf=True)
     clarke = vcg(valuations, capacity)
-    rows = [
-        _equilibrium_row(solve(valuations, float(alpha), capacity, limits), valuations, limits)
-        for alpha in check_vector(alphas, "alphas", low=0)
-    ]
+    found = [solve(valuations, float(alpha), capacity, limits) for alpha in check_vector(alphas, "alphas", low=0)]
+    if limits is not None and np.isinf(limits).all():
+        limits = None
+    rows = [_equilibrium_row(each, valuations, limits) for each in found]
     for name in baselines:
         rule = _BASELINES[check_choice(name, "baselines", list(_BASELINES))]
         outcome = clarke if name == "vcg" else rule(valuations, capacity, limits)

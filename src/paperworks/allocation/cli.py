@@ -55,13 +55,20 @@ def _agents(path: Path | None, example: str | None) -> Valuations:
     if (path is None) == (example is None):
         raise ValueError("give either a file of agents or --example, got " + ("neither" if path is None else "both"))
     if path is not None:
-        return from_table(read_frame(path, dtype={"agent": str, "points": str}))
+        return from_table(_table(path))
     return {"toy": toy_cluster, "speedups": speedups}[check_choice(example, "--example", ("toy", "speedups"))]()
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """Read a table in which only an empty cell is empty: an agent may be called NA."""
+    return read_frame(path, dtype={"agent": str, "points": str}, keep_default_na=False, na_values=[""])
 
 
 def _bids(path: Path) -> pd.DataFrame:
     """Read a table of bids and check its columns, by the row of the file."""
-    frame = read_frame(path, dtype={"agent": str})
+    import pandas as pd
+
+    frame = _table(path)
     for name in ("agent", "bid"):
         if name not in frame:
             raise ValueError(f"{path} lacks the column {name!r}; it has {', '.join(map(str, frame.columns))}")
@@ -69,6 +76,12 @@ def _bids(path: Path) -> pd.DataFrame:
         empty = frame[name].isna()
         if empty.any():
             raise ValueError(f"{path}, row {int(empty.idxmax()) + 2}: column {name!r} is empty")
+        if name != "agent":
+            odd = pd.to_numeric(frame[name], errors="coerce").isna()
+            if odd.any():
+                cell = frame[name][odd.idxmax()]
+                raise ValueError(f"{path}, row {int(odd.idxmax()) + 2}: column {name!r} must be a number, got {cell!r}")
+            frame[name] = pd.to_numeric(frame[name])
     return frame
 
 
@@ -135,11 +148,9 @@ def solve(
     kind: Literal["private", "public"] = "public" if mode == "public" else "private"
     found = solve_equilibrium(valuations, alpha, capacity, budgets=money, budget_mode=kind, reserve=reserve)
     facts = found.summary()
-    pictures = (
-        [plots.market(valuations, alpha, capacity), plots.outcomes_by_alpha(valuations, capacity)]
-        if report and alpha > 0
-        else []
-    )
+    pictures = []
+    if report and alpha > 0 and found.price > 0:
+        pictures = [plots.market(valuations, alpha, capacity), plots.outcomes_by_alpha(valuations, capacity)]
     _deliver(found.table(), facts, "Equilibrium", out, json, report, pictures)
 
 
@@ -160,7 +171,7 @@ def audit(
     from paperworks.allocation.auditing import audit as audit_rounds
     from paperworks.core.report.page import Section, Table
 
-    found = audit_rounds(read_frame(rounds, dtype={"agent": str}), alpha, capacity, threshold, slack)
+    found = audit_rounds(_table(rounds), alpha, capacity, threshold, slack)
     more = [Section("Agents", Table(found.agents))]
     _deliver(found.rounds, found.summary, "Audit", out, json, report, more=more)
 
@@ -213,7 +224,10 @@ def stream(
 
     auctioneer = StreamingAuctioneer(alpha, capacity, reserve, refill, carry_over, max_spend)
     if state is not None and state.exists():
-        auctioneer.load_state_dict(jsonlib.loads(state.read_text(encoding="utf-8")))
+        try:
+            auctioneer.load_state_dict(jsonlib.loads(state.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{state} is not a state: {error}") from error
     live = out is None or str(out) == "-"
     lines = []
     for number, text in _lines(rounds):
@@ -235,7 +249,7 @@ def stream(
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with contextlib.ExitStack() as stack:
-        source: IO[str] = sys.stdin if str(path) == "-" else stack.enter_context(open(path, encoding="utf-8"))
+        source: IO[str] = sys.stdin if str(path) == "-" else stack.enter_context(open(path, encoding="utf-8-sig"))
         for number, text in enumerate(source, start=1):
             if text.strip():
                 yield number, text
@@ -243,7 +257,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _round(auctioneer: Any, text: str) -> dict[str, Any]:
     """Clear one line of bids."""
-    entry = jsonlib.loads(text)
+    entry = jsonlib.loads(text, object_pairs_hook=_distinct)
     if not isinstance(entry, dict):
         raise ValueError(f"a line must be a JSON object, got {text.strip()[:60]}")
     bids, amount = (entry["bids"], entry.get("capacity")) if isinstance(entry.get("bids"), dict) else (entry, None)
@@ -258,6 +272,14 @@ def _round(auctioneer: Any, text: str) -> dict[str, Any]:
         "payments": dict(zip(outcome.names, paid, strict=True)),
         "balances": {name: auctioneer.balances[name] for name in outcome.names if name in auctioneer.balances},
     }
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object of its members; by default the last of two with one name would win silently."""
+    from paperworks.core.validation import check_names
+
+    check_names([name for name, _ in pairs], "bids")
+    return dict(pairs)
 
 
 @app.command()

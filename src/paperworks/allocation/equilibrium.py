@@ -138,12 +138,16 @@ class Equilibrium(Clearing):
         liquid = None
         if self.budgets is not None:
             liquid = float(benchmarks.liquid_optimum(valuations, self.budgets, self.capacity).welfare)
-        bounded = self.status in ("ok", "limit") and not self.capped.any()
-        guarantee = guarantees.efficiency_bound(float(self.alpha or 0.0), len(valuations))
-        if self.budget_mode == "public":
-            # Caps that do not bind yet act like a larger exponent.
-            spent = min(float(self.table()["spend_fraction"].max()), 1.0)
-            guarantee = guarantees.efficiency_bound((self.alpha or 0.0) * (1 - spent) + spent)
+        guarantee = certificate = None
+        if self.status in ("ok", "limit") and not self.capped.any():
+            guarantee = guarantees.efficiency_bound(float(self.alpha or 0.0), len(valuations))
+            if self.budget_mode == "public":
+                # Caps that do not bind yet act like a larger exponent.
+                spent = min(float(self.table()["spend_fraction"].max()), 1.0)
+                guarantee = guarantees.efficiency_bound((self.alpha or 0.0) * (1 - spent) + spent)
+            # An infinite markup is that of an agent who has everything.
+            largest = float(self.markup.max())
+            certificate = float(self.shares @ self.markup) / largest if largest < np.inf else 1.0
         return {
             "price": self.price,
             "price_interval": self.price_interval,
@@ -151,8 +155,8 @@ class Equilibrium(Clearing):
             "welfare": self.welfare,
             "optimum": optimum,
             "efficiency": self.welfare / optimum if optimum > 0 else 1.0,
-            "guarantee": float(guarantee) if bounded else None,
-            "certificate": float(self.shares @ self.markup / self.markup.max()) if bounded else None,
+            "guarantee": guarantee,
+            "certificate": certificate,
             "liquid_welfare": self.liquid_welfare,
             "liquid_optimum": liquid,
             "vcg_revenue": float(self._vcg().revenue) if vcg else None,
@@ -468,6 +472,7 @@ def _solve_public(
         raise ValueError("alpha must be positive in public mode, got 0: first-price demands jump and cannot be capped")
     outcome = _degenerate(valuations, capacity, budgets, 0.0)
     if outcome is not None:
+        outcome.budget_mode = "public"
         return _certified(valuations, alpha, capacity, budgets, 0.0, outcome)
     active = (valuations.marginal0() > 0) & (budgets > 0)
     shares = np.zeros(len(valuations))

@@ -178,7 +178,7 @@ def efficiency_certificate(
     Raises
     ------
     ValueError
-        A negative share, a row above 1 + 1e-9, or a share of 1 beside another positive share.
+        A negative share, a row above 1 + 1e-9, or a share of 1 beside others that hold more than rounding, 1e-14.
 
     Examples
     --------
@@ -419,7 +419,8 @@ def _rows(shares: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if rows.sum(axis=-1).max(initial=0.0) > 1 + 1e-9:
         raise ValueError(f"shares must sum to at most 1, got {rows.sum(axis=-1).max()}")
     full = rows >= 1
-    if (full.any(axis=-1) & ((rows > 0).sum(axis=-1) > 1)).any():
+    # Where the others hold less than rounding, as after a small α, a share is 1 and still one of several.
+    if (full.any(axis=-1) & (np.where(full, 0.0, rows).sum(axis=-1) > 1e-14)).any():
         raise ValueError("shares must not hold a share of 1 beside another positive share")
     return rows, np.where(full, np.inf, rows / np.where(full, 1.0, 1 - rows))
 

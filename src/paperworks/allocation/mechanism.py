@@ -144,11 +144,18 @@ class Clearing(Record):
     def integer_amounts(self) -> NDArray[np.int64]:
         """Return whole units by largest remainder, together at most ⌊capacity⌋; each is charged `unit_price`.
 
+        Raises
+        ------
+        ValueError
+            A capacity from 2^53 on, of which single units cannot be told apart.
+
         Examples
         --------
         >>> AlphaProportional(1.0, capacity=10).clear([1, 1, 1]).integer_amounts()
         array([4, 3, 3])
         """
+        if self.capacity >= 2**53:
+            raise ValueError(f"capacity must be below 2^53 for whole units, got {self.capacity:g}")
         whole = np.floor(self.amounts * (1 + 1e-12)).astype(np.int64)
         units = int(min(np.floor(self.amounts.sum() * (1 + 1e-12)), np.floor(self.capacity)))
         order = np.argsort(whole - self.amounts, kind="stable")
@@ -349,7 +356,8 @@ class AlphaProportional:
             if set(given) != set(names):
                 odd = sorted(set(given) ^ set(names))
                 raise ValueError(f"budgets must be for the agents that bid, got a mismatch at {odd[0]!r}")
-            values = values[[given.index(name) for name in names]] if given != names else values
+            place = {name: k for k, name in enumerate(given)}
+            values = values[[place[name] for name in names]]
         labels = names if isinstance(names, tuple) else None
         return check_vector(values, "budgets", length=len(names), low=0, allow_inf=True, labels=labels)
 

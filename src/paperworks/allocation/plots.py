@@ -56,7 +56,7 @@ def outcomes_by_alpha(valuations: Valuations, capacity: float = 1.0, alphas: Arr
     _label_agents(made, left, tuple(map(str, found[0].names)))
     middle.plot(grid, [each.price for each in found])
     middle.set(ylabel="price of the whole resource", ylim=(0, None))
-    right.plot(grid, [efficiency_bound(float(a), len(valuations)) for a in grid], label="efficiency at least")
+    right.plot(grid, [efficiency_bound(float(a), max(len(valuations), 2)) for a in grid], label="efficiency at least")
     right.plot(grid, [revenue_bound(float(a)) for a in grid], "--", label="revenue over VCG at least")
     right.set(ylabel="guarantee", ylim=(0.45, 1.02))
     right.legend(frameon=False)
@@ -75,6 +75,8 @@ def market(valuations: Valuations, alpha: float, capacity: float = 1.0) -> Figur
         Amount of the resource.
     """
     found = solve(valuations, alpha, capacity)
+    if found.price == 0:
+        raise ValueError(f"valuations must compete for the capacity, got an equilibrium that is {found.status}")
     prices = found.price * np.geomspace(0.4, 2.5, 400)
     demand = np.atleast_2d(valuations.demand(prices[:, None], alpha, capacity))
     if valuations.budgets is not None:

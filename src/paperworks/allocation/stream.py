@@ -168,6 +168,8 @@ class StreamingAuctioneer:
         absent = [key for key in ("balances", "rounds") if key not in state]
         if absent:
             raise ValueError(f"state must have the keys 'balances' and 'rounds', got no {absent[0]!r}")
+        if not isinstance(state["balances"], Mapping):
+            raise ValueError(f"balances must map agents to tokens, got {state['balances']!r}")
         balances = {
             str(name): check_real(tokens, f"balance of {name!r}", low=0) for name, tokens in state["balances"].items()
         }

@@ -291,6 +291,8 @@ class Valuations:
         >>> Valuations.from_samples([1, 2, 3], [1.0, 1.98, 3.0]).value(2.0)
         array([2.])
         """
+        if not len(q) or not len(v):
+            raise ValueError(f"q and v must not be empty, got {len(q)} and {len(v)} entries")
         values = [v] if np.ndim(v[0]) == 0 else list(v)
         quantities = [q] * len(values) if np.ndim(q[0]) == 0 else list(q)
         labels = _labels(names, len(values))

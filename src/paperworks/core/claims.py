@@ -11,6 +11,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from paperworks.core.data import DataFile
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "Verdict",
     "judge",
     "ledger",
+    "plain",
 ]
 
 Scale = Literal["quick", "full"]
@@ -35,6 +38,28 @@ Value = float | int | bool | str | None
 Row = Mapping[str, Value]
 Word = Literal["holds", "partly", "fails", "reported", "out of reach", "unavailable", "error"]
 WORDS: tuple[str, ...] = get_args(Word)
+
+
+def plain(row: Mapping[str, Any], what: str) -> dict[str, Value]:
+    """Return a row with numpy scalars made plain; raise, naming `what` and its name, for what no table holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plain({"n": np.int64(3), "name": None}, "parameter")
+    {'n': 3, 'name': None}
+    """
+    values: dict[str, Value] = {}
+    for name, value in row.items():
+        item = value.item() if isinstance(value, np.generic) else value
+        if not (item is None or isinstance(item, (bool, int, float, str))):
+            raise TypeError(f"{what} {name!r} must be a number, bool, str or None, got {type(item).__name__}")
+        if isinstance(item, int) and not -(2**63) <= item < 2**63:
+            raise ValueError(f"{what} {name!r} must be an int of 64 bits or a float, got {item}")
+        if isinstance(item, str) and item != item.encode(errors="replace").decode():
+            raise ValueError(f"{what} {name!r} must be text that UTF-8 can hold, got {item!r}")
+        values[name] = item
+    return values
 
 
 @dataclass(frozen=True)
@@ -67,6 +92,10 @@ class Trial:
     cost: float = 1.0
     requires: tuple[str, ...] = ()
     artifact: Path | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that no table holds."""
+        object.__setattr__(self, "params", plain(self.params, "parameter"))
 
     def __getitem__(self, name: str) -> Any:
         """Return a parameter."""

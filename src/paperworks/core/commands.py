@@ -147,6 +147,11 @@ def read_frame(path: Path, **options: Any) -> pd.DataFrame:
             frame: pd.DataFrame = pd.read_csv(source, **options)
         except ValueError as error:
             raise ValueError(f"{path} is not a CSV table: {error}") from error
+    if "index_col" not in options and not isinstance(frame.index, pd.RangeIndex):
+        # pandas would take the first column for row labels and give every name to the column right of its own.
+        raise ValueError(
+            f"{path} has more cells in row 2 than the header, which is {', '.join(map(str, frame.columns))}"
+        )
     return frame
 
 

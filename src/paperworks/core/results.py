@@ -13,7 +13,10 @@ import pandas as pd
 
 from paperworks.core.atomic import atomic_file, write_text
 
-__all__ = ["finite", "read_table", "read_verdicts", "table", "write_table", "write_verdicts"]
+__all__ = ["SCHEMA", "finite", "read_table", "read_verdicts", "table", "write_table", "write_verdicts"]
+
+SCHEMA = 1
+"""Version of the verdict files and of `check --json`."""
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -67,21 +70,35 @@ def write_verdicts(out: Path, scale: str, slug: str, document: Mapping[str, Any]
     """
     path = out / "verdicts" / scale / f"{slug}.json"
     fresh = {claim["id"]: claim for claim in document["claims"]}
-    known = [*document["order"]]
     if path.exists():
-        for claim in json.loads(path.read_text(encoding="utf-8"))["claims"]:
+        for claim in read_verdicts(out, scale, slug)["claims"]:
             fresh.setdefault(claim["id"], claim)
     merged = {key: value for key, value in document.items() if key != "order"}
-    merged["claims"] = [fresh[name] for name in known if name in fresh]
+    merged["claims"] = [fresh[name] for name in document["order"] if name in fresh]
     write_text(path, json.dumps(finite(merged), indent=1, ensure_ascii=False) + "\n")
     return path
 
 
 def read_verdicts(out: Path, scale: str, slug: str) -> dict[str, Any]:
-    """Read the verdicts of a system."""
+    """Read the verdicts of a system.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged or of another version; the message names it.
+    """
     path = out / "verdicts" / scale / f"{slug}.json"
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return document
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}; delete it and check again") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"{path}: schema must be {SCHEMA}, got {schema!r}; delete it and check again")
+    claims = document.get("claims")
+    if not (isinstance(claims, list) and all(isinstance(claim, dict) and "id" in claim for claim in claims)):
+        raise ValueError(f"{path} lists no claims; delete it and check again")
+    return dict(document)
 
 
 def finite(value: Any) -> Any:

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -24,8 +25,8 @@ import numpy as np
 
 import paperworks
 from paperworks.core import data, results
-from paperworks.core.atomic import atomic_folder, write_text
-from paperworks.core.claims import Claim, Experiment, Ledger, Scale, Trial, Verdict, judge, ledger
+from paperworks.core.atomic import write_text
+from paperworks.core.claims import Claim, Experiment, Ledger, Scale, Trial, Verdict, judge, ledger, plain
 from paperworks.core.data import DataUnavailable, cache_folder
 from paperworks.core.engine import Call, Engine, thread_limit
 from paperworks.core.extras import MissingExtra, install_command, missing, versions
@@ -155,7 +156,8 @@ def _stored(path: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) and record.get("format") == FORMAT else None
+    whole = isinstance(record, dict) and record.get("format") == FORMAT and record.keys() >= {"params", "rows", "run"}
+    return record if whole else None
 
 
 def _record(trial: Trial, rows: list[dict[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +184,9 @@ def measure_trial(slug: str, experiment_id: str, trial: Trial, download: bool = 
 
     def measure() -> None:
         measured = experiment.measure(trial)
-        rows.extend([_plain_row(row) for row in ([measured] if isinstance(measured, Mapping) else measured)])
+        rows.extend(
+            [plain(row, "measured value") for row in ([measured] if isinstance(measured, Mapping) else measured)]
+        )
 
     with _room(trial.threads, download), _Memory() as memory:
         start, cpu = time.perf_counter(), _cpu_seconds()
@@ -208,20 +212,6 @@ def _outcome(work: Callable[[], object]) -> dict[str, Any]:
     except (Exception, SystemExit):
         return {"status": "error", "error": traceback.format_exc()}
     return {"status": "ok", "error": ""}
-
-
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {}
-    for name, value in row.items():
-        item = value.item() if isinstance(value, np.generic) else value
-        if not (item is None or isinstance(item, (bool, int, float, str))):
-            raise TypeError(f"measured value {name!r} must be a number, bool, str or None, got {type(item).__name__}")
-        if isinstance(item, int) and not -(2**63) <= item < 2**63:
-            raise ValueError(f"measured value {name!r} must be an int of 64 bits or a float, got {item}")
-        if isinstance(item, str) and item != item.encode(errors="replace").decode():
-            raise ValueError(f"measured value {name!r} must be text that UTF-8 can hold, got {item!r}")
-        plain[name] = item
-    return plain
 
 
 def _cpu_seconds() -> float:
@@ -322,11 +312,22 @@ def _died(call: Call) -> Outcome:
 
 def _prepare(job: Job, scale: Scale) -> dict[str, Any]:
     """Make an experiment's common input unless it is there, and say how that ended."""
+    artifact = job.trial.artifact
 
     def prepare() -> None:
-        if job.experiment.prepare is not None and job.trial.artifact is not None and not job.trial.artifact.is_dir():
-            with atomic_folder(job.trial.artifact) as folder:
-                job.experiment.prepare(scale, folder)
+        if job.experiment.prepare is None or artifact is None or artifact.is_dir():
+            return
+        artifact.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=artifact.parent) as part:
+            folder = Path(part, artifact.name)
+            folder.mkdir()
+            job.experiment.prepare(scale, folder)
+            try:
+                os.rename(folder, artifact)
+            except OSError:
+                # Another check may have been faster, and its trials may be reading: then its input stays.
+                if not artifact.is_dir():
+                    raise
 
     with _room(job.trial.threads, scale == "full"):
         return _outcome(prepare)
@@ -432,7 +433,7 @@ def _conclude(item: Plan, out: Path) -> dict[str, Any]:
         results.write_table(out, item.scale, item.paper.slug, name, tables[name])
     claims = [_claim_document(item, claim, tables) for claim in item.claims]
     document = {
-        "schema": 1,
+        "schema": results.SCHEMA,
         "version": paperworks.__version__,
         "scale": item.scale,
         "slug": item.paper.slug,

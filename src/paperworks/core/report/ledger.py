@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +51,10 @@ _VERDICTS: dict[str, tuple[Tone, str, str]] = {
 _SOURCES = {"paper": "the paper", "ours": "our own"}
 _GROUPS = {"param": "varied", "value": "measured", "run": "run"}
 _TRACEBACKS = 5
+# What is read of a verdict document and of a claim in it.
+_DOCUMENT = frozenset(["title", "name", "field", "reference", "seconds", "version"])
+_CLAIM = frozenset(["id", "says", "rule", "source", "experiments", "verdict", "headline", "sentence"])
+_CLAIM |= frozenset(["trials", "plot", "command", "seconds", "versions"])
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,11 @@ def _read(folder: Path) -> list[_System]:
     found: dict[str, _System] = {}
     for scale in get_args(Scale):
         for path in sorted((folder / "verdicts" / scale).glob("*.json")):
-            try:
-                document = read_verdicts(folder, scale, path.stem)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path} is not JSON: {error}") from None
-            if document.get("schema") != 1:
-                raise ValueError(f"{path}: schema must be 1, got {document.get('schema')!r}")
+            document = read_verdicts(folder, scale, path.stem)
+            absent = _DOCUMENT - document.keys()
+            absent = absent.union(*(_CLAIM - claim.keys() for claim in document["claims"]))
+            if absent:
+                raise ValueError(f"{path} lacks {', '.join(sorted(absent))}; delete it and check again")
             found.setdefault(path.stem, _System(path.stem, {})).documents[scale] = document
     return [found[slug] for slug in sorted(found)]
 
