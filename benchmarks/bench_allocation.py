@@ -45,13 +45,13 @@ def main() -> None:
         line(f"equilibrium, {n:,} log agents", best_of(lambda agents=agents: pa.solve(agents, 0.25), 2), target)
     a, b, _ = log_agents(100_000)
     curves = pa.Valuations.from_callable(
-        [lambda q, k=k: a[k] * np.log1p(b[k] * q) for k in range(2000)],
-        [lambda q, k=k: a[k] * b[k] / (1 + b[k] * q) for k in range(2000)],
+        [lambda q, k=k: a[k] * np.log1p(b[k] * q) for k in range(100_000)],
+        [lambda q, k=k: a[k] * b[k] / (1 + b[k] * q) for k in range(100_000)],
         check=False,
     )
-    line("equilibrium, 2,000 callables, one Python function each", best_of(lambda: pa.solve(curves, 0.25), 1))
+    line("equilibrium, 100,000 callables, one Python function each", best_of(lambda: pa.solve(curves, 0.25), 1), 10)
     general = pa.Valuations.saturating(a, 1 / b)
-    line("equilibrium, 100,000 agents by bracketed roots", best_of(lambda: pa.solve(general, 0.25), 1), 10)
+    line("equilibrium, 100,000 saturating agents", best_of(lambda: pa.solve(general, 0.25), 1))
     bids = np.random.default_rng(0).exponential(size=1_000_000)
     line("clearing 1,000,000 bids", best_of(lambda: pa.AlphaProportional(0.25).clear(bids)), 0.1)
     agents = log_agents(2000)[2]

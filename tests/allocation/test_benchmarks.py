@@ -13,21 +13,11 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import linprog
 
-from paperworks.allocation.benchmarks import (
-    SanghaviHajek,
-    VCGKelly,
-    compare,
-    efficient,
-    equal_split,
-    kelly,
-    liquid_optimum,
-    max_min,
-    proportional,
-    vcg,
-)
+from paperworks.allocation.benchmarks import SanghaviHajek, VCGKelly, compare, equal_split, kelly, max_min, proportional
 from paperworks.allocation.data import speedups
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.mechanism import AlphaProportional
+from paperworks.allocation.optima import efficient, liquid_optimum, vcg
 from paperworks.allocation.valuations import Valuations
 
 INF = math.inf

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paperworks.allocation.benchmarks import liquid_optimum
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.guarantees import efficiency_bound, liquid_certificate
 from paperworks.allocation.mechanism import AlphaProportional
+from paperworks.allocation.optima import liquid_optimum
 from paperworks.allocation.valuations import Valuations
 
 INF = math.inf

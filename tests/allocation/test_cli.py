@@ -105,6 +105,18 @@ def test_stream_keeps_its_state(call, tmp_path):
     assert [json.loads(line)["round"] for line in out.splitlines()] == [2, 3]
 
 
+def test_a_stream_that_breaks_off_keeps_what_it_told(call, tmp_path):
+    words = ("stream", "in.csv", "--refill", "3", "--state", "state.json")
+    code, out, _ = call(*words, text='{"a": 3, "b": 2}\nnot json\n')
+    assert code == 2
+    assert len(out.splitlines()) == 1
+    assert json.loads((tmp_path / "state.json").read_text())["rounds"] == 1
+    code, out, _ = call(*words, "-o", "out.jsonl", text='{"a": 3, "b": 2}\nnot json\n')
+    assert code == 2
+    assert not (tmp_path / "out.jsonl").exists()
+    assert json.loads((tmp_path / "state.json").read_text())["rounds"] == 1
+
+
 def test_compare(call):
     words = ("compare", "--example", "toy", "--capacity", "64", "--alphas", "1,0.25", "--no-budgets")
     code, out, _ = call(*words, "--report", "c.html")

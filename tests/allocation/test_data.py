@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from paperworks.allocation.benchmarks import efficient, max_min
+from paperworks.allocation.benchmarks import max_min
 from paperworks.allocation.data import load_philly, load_pollux, speedups, tiered_demand, toy_cluster
 from paperworks.allocation.equilibrium import solve
+from paperworks.allocation.optima import efficient
 from paperworks.allocation.valuations import Valuations
 
 HULLS = {

@@ -65,8 +65,8 @@ class TestNoise:
         assert not np.array_equal(one.curve["mean"], other.curve["mean"])
 
     def test_noiseless_mean_is_the_equilibrium_efficiency(self) -> None:
-        from paperworks.allocation.benchmarks import efficient
         from paperworks.allocation.equilibrium import solve
+        from paperworks.allocation.optima import efficient
 
         v = teams()
         curve = choose_alpha(v, noise=0.0, alphas=[1.0], trials=3).curve.set_index("alpha")

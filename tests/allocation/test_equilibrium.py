@@ -15,8 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paperworks.allocation.equilibrium import best_response, dynamics, regret, solve
+from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.mechanism import AlphaProportional
+from paperworks.allocation.responses import best_response, dynamics, regret
 from paperworks.allocation.valuations import Valuations
 
 Make = Callable[[], Valuations]

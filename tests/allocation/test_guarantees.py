@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paperworks.allocation.benchmarks import efficient, vcg
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.guarantees import (
     alpha_for_efficiency,
@@ -20,10 +19,10 @@ from paperworks.allocation.guarantees import (
     liquid_bound,
     revenue_bound,
     revenue_certificate,
-    search_worst_case,
-    worst_case_instance,
 )
+from paperworks.allocation.optima import efficient, vcg
 from paperworks.allocation.valuations import Valuations
+from paperworks.allocation.worst_cases import search_worst_case, worst_case_instance
 
 Make = Callable[[], Valuations]
 ALPHAS = st.floats(0.01, 1)

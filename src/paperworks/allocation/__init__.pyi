@@ -1,24 +1,10 @@
 from .auditing import Audit, audit
-from .benchmarks import (
-    Optimum,
-    Outcome,
-    SanghaviHajek,
-    VCGKelly,
-    compare,
-    efficient,
-    equal_split,
-    kelly,
-    liquid_optimum,
-    max_min,
-    proportional,
-    vcg,
-)
+from .benchmarks import SanghaviHajek, VCGKelly, compare, equal_split, kelly, max_min, proportional
 from .data import load_philly, load_pollux, speedups, tiered_demand, toy_cluster
 from .design import AlphaChoice, choose_alpha, typical_agents
 from .env import BiddingEnv
-from .equilibrium import Equilibrium, Trajectory, best_response, dynamics, regret, solve
+from .equilibrium import Equilibrium, solve
 from .guarantees import (
-    WorstCase,
     alpha_for_efficiency,
     efficiency_bound,
     efficiency_certificate,
@@ -26,12 +12,13 @@ from .guarantees import (
     liquid_certificate,
     revenue_bound,
     revenue_certificate,
-    search_worst_case,
-    worst_case_instance,
 )
 from .mechanism import AlphaProportional, Clearing, GeneralProxy
+from .optima import Optimum, Outcome, efficient, liquid_optimum, vcg
+from .responses import Trajectory, best_response, dynamics, regret
 from .stream import BestResponder, PacedBidder, PriceTaker, StreamingAuctioneer, simulate
 from .valuations import Valuations, from_table
+from .worst_cases import WorstCase, search_worst_case, worst_case_instance
 
 __all__ = [
     "AlphaChoice",

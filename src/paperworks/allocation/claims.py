@@ -10,31 +10,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paperworks.allocation.benchmarks import (
-    Outcome,
-    SanghaviHajek,
-    VCGKelly,
-    efficient,
-    equal_split,
-    liquid_optimum,
-    max_min,
-    vcg,
-)
+from paperworks.allocation.benchmarks import SanghaviHajek, VCGKelly, equal_split, max_min
 from paperworks.allocation.data import PHILLY, load_philly, speedups, tiered_demand
 from paperworks.allocation.design import typical_agents
-from paperworks.allocation.equilibrium import Equilibrium, dynamics, solve
+from paperworks.allocation.equilibrium import Equilibrium, solve
 from paperworks.allocation.guarantees import (
     efficiency_bound,
     efficiency_certificate,
     liquid_bound,
     liquid_certificate,
     revenue_bound,
-    search_worst_case,
-    worst_case_instance,
 )
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
+from paperworks.allocation.optima import Outcome, efficient, liquid_optimum, vcg
 from paperworks.allocation.peers import best_of, cone_optimum
+from paperworks.allocation.responses import dynamics
 from paperworks.allocation.valuations import Valuations
+from paperworks.allocation.worst_cases import search_worst_case, worst_case_instance
 from paperworks.core.claims import Claim, Experiment, Headline, Row, Scale, Trial, Verdict
 
 __all__ = ["CLAIMS", "EXPERIMENTS"]
@@ -734,7 +726,7 @@ def _judge_speed(table: pd.DataFrame) -> Verdict:
 
 EXPERIMENTS = [
     Experiment("interpolation", _interpolation_trials, _measure_interpolation, hours={"quick": 0.001, "full": 0.003}),
-    Experiment("equilibria", _equilibria_trials, _measure_equilibria, hours={"quick": 0.003, "full": 0.2}),
+    Experiment("equilibria", _equilibria_trials, _measure_equilibria, hours={"quick": 0.003, "full": 0.4}),
     Experiment("random-agents", _random_trials, _measure_random, hours={"quick": 0.001, "full": 0.05}),
     Experiment("extreme-agents", _extreme_trials, _measure_extreme, hours={"quick": 0.001, "full": 0.001}),
     Experiment("search", _search_trials, _measure_search, hours={"quick": 0.001, "full": 0.1}),

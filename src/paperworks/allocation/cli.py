@@ -149,8 +149,11 @@ def solve(
     found = solve_equilibrium(valuations, alpha, capacity, budgets=money, budget_mode=kind, reserve=reserve)
     facts = found.summary()
     pictures = []
-    if report and alpha > 0 and found.price > 0:
-        pictures = [plots.market(valuations, alpha, capacity), plots.outcomes_by_alpha(valuations, capacity)]
+    if report and alpha > 0 and found.price > 0 and kind == "private" and reserve == 0:
+        pictures = [
+            plots.market(valuations, alpha, capacity, money),
+            plots.outcomes_by_alpha(valuations, capacity, money),
+        ]
     _deliver(found.table(), facts, "Equilibrium", out, json, report, pictures)
 
 
@@ -230,18 +233,23 @@ def stream(
             raise ValueError(f"{state} is not a state: {error}") from error
     live = out is None or str(out) == "-"
     lines = []
-    for number, text in _lines(rounds):
-        try:
-            line = jsonlib.dumps(_round(auctioneer, text), ensure_ascii=False)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{rounds}, line {number}: {error}") from error
-        lines.append(line)
-        if live:
-            print(line, flush=True)
-    if not live:
-        write_output("".join(f"{line}\n" for line in lines), out)
-    if state is not None:
-        write_output(jsonlib.dumps(auctioneer.state_dict(), indent=1) + "\n", state)
+    told = False
+    try:
+        for number, text in _lines(rounds):
+            try:
+                line = jsonlib.dumps(_round(auctioneer, text), ensure_ascii=False)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{rounds}, line {number}: {error}") from error
+            lines.append(line)
+            if live:
+                print(line, flush=True)
+        if not live:
+            write_output("".join(f"{line}\n" for line in lines), out)
+        told = True
+    finally:
+        # A round that was told has been charged, also where a later line is bad or Ctrl-C ends the stream.
+        if state is not None and (live or told):
+            write_output(jsonlib.dumps(auctioneer.state_dict(), indent=1) + "\n", state)
     if report is not None:
         ledger = auctioneer.ledger()
         _write_report(ledger, {"rounds": len(lines)}, "Stream", report, [plots.stream(ledger)] if len(ledger) else [])
@@ -306,7 +314,7 @@ def compare(
         raise ValueError(f"--alphas must be numbers separated by commas, got {alphas!r}") from None
     money = valuations.budgets if budgets else np.full(len(valuations), np.inf)
     table = compare_mechanisms(valuations, grid, capacity=capacity, budgets=money)
-    pictures = [plots.outcomes_by_alpha(valuations, capacity)] if report else []
+    pictures = [plots.outcomes_by_alpha(valuations, capacity, money)] if report else []
     _deliver(
         table, {"agents": len(valuations), "capacity": capacity}, "Mechanisms compared", out, json, report, pictures
     )

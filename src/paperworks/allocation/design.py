@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from paperworks.allocation.benchmarks import efficient
 from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.guarantees import alpha_for_efficiency, efficiency_bound
+from paperworks.allocation.optima import efficient
 from paperworks.allocation.valuations import Valuations
 from paperworks.core.validation import check_integer, check_real, check_vector
 
@@ -62,7 +62,8 @@ def choose_alpha(
     Parameters
     ----------
     valuations : Valuations, optional
-        The agents. Without them, 20 sets of `typical_agents` stand in, and the note says so.
+        The agents; their budgets are left out of account. Without them, 20 sets of `typical_agents` stand in, and the
+        note says so.
     noise : float
         σ, the standard deviation of the log of a bid around its equilibrium value (0.03 is about 3 %).
     target_efficiency : float, optional
@@ -148,7 +149,8 @@ class _Round:
 
     def outcome(self, alpha: float, capacity: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return efficiency and revenue in every trial."""
-        equilibrium = solve(self.valuations, alpha, capacity)
+        unlimited = np.full(len(self.valuations), np.inf)
+        equilibrium = solve(self.valuations, alpha, capacity, unlimited)
         if equilibrium.status != "ok":
             raise ValueError(
                 f"valuations must compete for the capacity, or every alpha does equally well: {equilibrium.status}"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paperworks.allocation.equilibrium import best_response, solve
+from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
+from paperworks.allocation.responses import best_response
 from paperworks.allocation.valuations import Valuations
 from paperworks.core.extras import require
 from paperworks.core.validation import check_choice, check_integer, check_real

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from paperworks.allocation.roots import decreasing_root
 from paperworks.core.validation import check_choice, check_integer, check_names, check_real, check_vector
@@ -165,7 +165,8 @@ class Clearing(Record):
 
 def log_norm(log_y: Floats) -> float:
     """Return log Σ exp(log_y)."""
-    return float(logsumexp(log_y))
+    top = log_y.max()
+    return float(top + np.log(np.exp(log_y - top).sum())) if np.isfinite(top) else float(top)
 
 
 def log_rest(log_y: Floats) -> Floats:

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from paperworks.allocation.design import AlphaChoice
-from paperworks.allocation.equilibrium import Trajectory, solve
+from paperworks.allocation.equilibrium import solve
 from paperworks.allocation.guarantees import efficiency_bound, revenue_bound
+from paperworks.allocation.responses import Trajectory
 from paperworks.allocation.valuations import Valuations
 from paperworks.core.plotting import PALETTE, figure
 
@@ -37,7 +38,12 @@ MANY = 12  # Beyond this many agents a legend says nothing.
 # A user's own market
 
 
-def outcomes_by_alpha(valuations: Valuations, capacity: float = 1.0, alphas: ArrayLike | None = None) -> Figure:
+def outcomes_by_alpha(
+    valuations: Valuations,
+    capacity: float = 1.0,
+    budgets: ArrayLike | None = None,
+    alphas: ArrayLike | None = None,
+) -> Figure:
     """Draw shares, price and the guarantees against α for one set of agents.
 
     Parameters
@@ -45,11 +51,13 @@ def outcomes_by_alpha(valuations: Valuations, capacity: float = 1.0, alphas: Arr
     valuations : Valuations
     capacity : float
         Amount of the resource.
+    budgets : array_like, shape (n,), optional
+        Private budgets; those of the valuations if left out.
     alphas : array_like, optional
         In (0, 1]; by default 25 from 0.01 to 1.
     """
     grid = np.geomspace(0.01, 1, 25) if alphas is None else np.asarray(alphas, dtype=float)
-    found = [solve(valuations, float(alpha), capacity) for alpha in grid]
+    found = [solve(valuations, float(alpha), capacity, budgets) for alpha in grid]
     made, (left, middle, right) = figure("Equilibrium against α", width=10, ncols=3, xscale="log", xlabel="α")
     left.stackplot(grid, np.transpose([each.shares for each in found]), colors=_colours(len(valuations)))
     left.set(ylabel="share of the resource", ylim=(0, 1))
@@ -58,12 +66,12 @@ def outcomes_by_alpha(valuations: Valuations, capacity: float = 1.0, alphas: Arr
     middle.set(ylabel="price of the whole resource", ylim=(0, None))
     right.plot(grid, [efficiency_bound(float(a), max(len(valuations), 2)) for a in grid], label="efficiency at least")
     right.plot(grid, [revenue_bound(float(a)) for a in grid], "--", label="revenue over VCG at least")
-    right.set(ylabel="guarantee", ylim=(0.45, 1.02))
+    right.set(ylabel="guarantee where no budget binds", ylim=(0.45, 1.02))
     right.legend(frameon=False)
     return made
 
 
-def market(valuations: Valuations, alpha: float, capacity: float = 1.0) -> Figure:
+def market(valuations: Valuations, alpha: float, capacity: float = 1.0, budgets: ArrayLike | None = None) -> Figure:
     """Draw the stacked anticipated demands against the price; the market clears where they add up to the capacity.
 
     Parameters
@@ -73,14 +81,16 @@ def market(valuations: Valuations, alpha: float, capacity: float = 1.0) -> Figur
         In (0, 1].
     capacity : float
         Amount of the resource.
+    budgets : array_like, shape (n,), optional
+        Private budgets; those of the valuations if left out.
     """
-    found = solve(valuations, alpha, capacity)
+    found = solve(valuations, alpha, capacity, budgets)
     if found.price == 0:
         raise ValueError(f"valuations must compete for the capacity, got an equilibrium that is {found.status}")
     prices = found.price * np.geomspace(0.4, 2.5, 400)
     demand = np.atleast_2d(valuations.demand(prices[:, None], alpha, capacity))
-    if valuations.budgets is not None:
-        demand = np.minimum(demand, valuations.budgets / prices[:, None])
+    if found.budgets is not None:
+        demand = np.minimum(demand, found.budgets / prices[:, None])
     made, ax = figure(f"Demand that anticipates the price, α = {alpha:g}", xlabel="price of the whole resource")
     ax.stackplot(prices, demand.T, colors=_colours(len(valuations)))
     _label_agents(made, ax, tuple(map(str, found.names)))

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from paperworks.allocation.equilibrium import best_response
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
+from paperworks.allocation.responses import best_response
 from paperworks.allocation.valuations import Valuations
 from paperworks.core.validation import check_choice, check_integer, check_names, check_real
 
