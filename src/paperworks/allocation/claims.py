@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from paperworks.allocation.guarantees import (
     liquid_certificate,
     revenue_bound,
 )
+from paperworks.allocation.instances import CLUSTER_GPUS, generated_demand, random_mix, random_piecewise
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
 from paperworks.allocation.optima import Outcome, efficient, liquid_optimum, vcg
 from paperworks.allocation.peers import best_of, cone_optimum
@@ -39,41 +40,6 @@ def _chunks(total: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield (seed, count) of the chunks that make up `total` random instances."""
     for seed, start in enumerate(range(0, total, size)):
         yield seed, min(size, total - start)
-
-
-# Random agents
-
-
-def random_piecewise(rng: np.random.Generator, budgets: bool = False) -> Valuations:
-    """Draw 2–6 agents on a unit of resource, each with the same number (1–4) of linear pieces.
-
-    Slopes are Exp(1) to a random power between 0.2 and 4, widths Dirichlet; budgets are Exp(1) times 10^U(−2, 1).
-    """
-    n, pieces = int(rng.integers(2, 7)), int(rng.integers(1, 5))
-    slopes = -np.sort(-(rng.exponential(size=(n, pieces)) ** rng.uniform(0.2, 4) + 1e-5), axis=1)
-    widths = rng.dirichlet(np.full(pieces, rng.uniform(0.2, 2)), size=n)
-    edges = np.concatenate([np.zeros((n, 1)), np.cumsum(widths, axis=1)], axis=1)
-    values = np.concatenate([np.zeros((n, 1)), np.cumsum(slopes * widths, axis=1)], axis=1)
-    money = rng.exponential(size=n) * 10 ** rng.uniform(-2, 1, size=n) + 1e-4 if budgets else None
-    points = [np.stack(pair, axis=1)[np.r_[True, np.diff(pair[0]) > 0]] for pair in zip(edges, values, strict=True)]
-    return Valuations.piecewise(points, budgets=money)
-
-
-def random_mix(rng: np.random.Generator, n: int) -> Valuations:
-    """Draw n agents from all families of valuations."""
-    families: list[Callable[[int], Valuations]] = [
-        lambda k: Valuations.linear(rng.exponential(size=k) + 0.1),
-        lambda k: Valuations.log(rng.exponential(size=k) + 0.1, 10 ** rng.uniform(-1.5, 1, size=k)),
-        lambda k: Valuations.power(rng.exponential(size=k) + 0.1, rng.uniform(0.2, 0.9, size=k)),
-        lambda k: Valuations.saturating(rng.exponential(size=k) + 0.1, 10 ** rng.uniform(-1, 1, size=k)),
-        lambda k: Valuations.quadratic(rng.exponential(size=k) + 0.1, rng.uniform(0.5, 3, size=k)),
-    ]
-    sizes = rng.multinomial(n, np.full(len(families), 1 / len(families)))
-    chosen = [family(int(size)) for family, size in zip(families, sizes, strict=True) if size]
-    mixed = chosen[0]
-    for more in chosen[1:]:
-        mixed = mixed + more
-    return mixed
 
 
 # The family joins Kelly and first price
@@ -311,17 +277,6 @@ def _demand_hours(count: int) -> list[int]:
     return [int(hour) for hour in contested[np.linspace(0, contested.size - 1, min(count, contested.size)).astype(int)]]
 
 
-CLUSTER_GPUS = 414
-
-
-def _generated_demand(seed: int) -> pd.Series:
-    """Draw one contested hour of eleven teams: log-normal demand that adds up to more than the cluster has."""
-    rng = np.random.default_rng(seed)
-    demand = rng.lognormal(3.2, 1.2, size=11)
-    demand *= CLUSTER_GPUS * rng.uniform(1.05, 2.5) / demand.sum()
-    return pd.Series(np.ceil(demand), index=[f"team {k}" for k in range(11)])
-
-
 def _hours(trial: Trial) -> Iterator[pd.Series]:
     """Yield the contested hours of a trial: from the trace, or generated."""
     if trial["data"] == "philly":
@@ -330,7 +285,7 @@ def _hours(trial: Trial) -> Iterator[pd.Series]:
             yield demand.iloc[hour]
     else:
         for k in range(trial["hours"]):
-            yield _generated_demand(1000 * trial.seed + k)
+            yield generated_demand(1000 * trial.seed + k)
 
 
 def _convergence_trials(scale: Scale) -> list[Trial]:
@@ -489,7 +444,7 @@ def _public_equilibria(trial: Trial) -> list[Row]:
 
 
 def _public_cluster(trial: Trial) -> list[Row]:
-    everyone = load_philly() if trial["data"] == "philly" else pd.DataFrame([_generated_demand(k) for k in range(100)])
+    everyone = load_philly() if trial["data"] == "philly" else pd.DataFrame([generated_demand(k) for k in range(100)])
     quota = 1.2 * CLUSTER_GPUS * everyone.mean() / everyone.mean().sum()
     rows: list[Row] = []
     for demand in _hours(trial):
