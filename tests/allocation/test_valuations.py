@@ -362,3 +362,13 @@ class TestRefused:
 def test_no_samples() -> None:
     with pytest.raises(ValueError, match="q and v must not be empty"):
         Valuations.from_samples([], [])
+
+
+def test_points_closer_than_their_values_have_digits() -> None:
+    # Between the middle points the slope is 2.2, an artefact of rounding.
+    points = [(0, 0), (0.5, 1.0), (0.5 + 4e-16, 1.0 + 9e-16), (1, 1.2)]
+    agents = Valuations.piecewise([points])
+    assert agents.marginal0() == pytest.approx(2.0)
+    assert agents.value(0.75) == pytest.approx(1.1, rel=1e-12)
+    with pytest.raises(ValueError, match="not concave"):
+        Valuations.piecewise([[(0, 0), (0.5, 1.0), (0.5 + 1e-9, 1.0 + 1e-8), (1, 1.2)]])

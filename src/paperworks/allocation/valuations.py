@@ -47,7 +47,15 @@ def _segments(points: ArrayLike, name: object) -> tuple[Floats, Floats]:
     if len(array) == 1:
         array = np.vstack([array, [[1.0, array[0, 1]]]])
     remedy = "from_samples(repair=True) mends samples"
-    return check_concave(array[None, :, 0], array[None, :, 1], [name], remedy, 1e-9)[0], array[1:, 0]
+    try:
+        slopes = check_concave(array[None, :, 0], array[None, :, 1], [name], remedy, 1e-9)[0]
+    except ValueError:
+        # Points that lie closer together than their values have digits can look convex.
+        array, gap = _majorant(array[:, 0], array[:, 1], name)
+        if gap > 1e-14:
+            raise
+        slopes = np.diff(array[:, 1]) / np.diff(array[:, 0])
+    return slopes, array[1:, 0]
 
 
 def _majorant(q: ArrayLike, v: ArrayLike, name: object) -> tuple[Floats, float]:
