@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -106,18 +107,23 @@ def check(
     check_choice(engine, "--engine", ("local", "dask"))
     if scheduler is not None and engine != "dask":
         raise ValueError(f"--scheduler needs --engine dask, got --engine {engine}")
-    papers = [system(name) for name in dict.fromkeys(names)] if names else list(systems().values())
-    with LiveProgress() as progress:
-        documents = run_check(
-            papers,
-            claims=claim or (),
-            scale=scale,  # type: ignore[arg-type]
-            engine=Engine(engine, jobs or cores(), scheduler),  # type: ignore[arg-type]
-            out=out,
-            fresh=fresh,
-            max_hours=max_hours,
-            progress=progress,
-        )
+    papers = [system(name) for name in dict.fromkeys(names)] if names else _having(claim or ())
+    try:
+        with LiveProgress() as progress:
+            documents = run_check(
+                papers,
+                claims=claim or (),
+                scale=scale,  # type: ignore[arg-type]
+                engine=Engine(engine, jobs or cores(), scheduler),  # type: ignore[arg-type]
+                out=out,
+                fresh=fresh,
+                max_hours=max_hours,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        # What was measured until then is stored and judged: show it.
+        build(out)
+        raise
     page = build(out)
     if json:
         _write_json(_summary(documents, scale))
@@ -130,6 +136,16 @@ def check(
     rows = [row for document in documents for row in document["claims"] if row["source"] == "paper"]
     unsound = slow or any(row["verdict"] != "holds" for row in rows)
     raise typer.Exit(1 if strict and unsound else 0)
+
+
+def _having(claims: Sequence[str]) -> list[Paper]:
+    """Return the systems that have all of these claims."""
+    from paperworks.core.claims import ledger
+
+    found = [paper for paper in systems().values() if not claims or set(claims) <= set(ledger(paper.slug).claims)]
+    if not found:
+        raise ValueError(f"no system has the claim {' and '.join(map(repr, claims))}")
+    return found
 
 
 def _summary(documents: list[dict[str, Any]], scale: str) -> dict[str, Any]:

@@ -157,6 +157,11 @@ def test_json_follows_its_schema_and_is_alone_on_standard_output(room: Any, jobs
     assert done.stderr.count("said") == 12
 
 
+def test_a_claim_without_a_system_is_looked_for(toy: Any) -> None:
+    toy.main("check", "--claim", "grows")
+    assert set(toy.verdicts()) == {"grows"}
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -165,6 +170,7 @@ def test_json_follows_its_schema_and_is_alone_on_standard_output(room: Any, jobs
         (("show",), "Missing argument 'SYSTEM'"),
         (("check", "toy"), "there is no system 'toy'; there are: "),
         (("check", "toy_room", "--claim", "x"), "toy_room has no claim 'x'; it has: grows, ours"),
+        (("check", "--claim", "nonsense"), "no system has the claim 'nonsense'"),
         (("check", "toy_room", "--scale", "huge"), "--scale must be one of"),
         (("check", "toy_room", "--engine", "spark"), "--engine must be one of"),
         (("check", "toy_room", "--scheduler", "tcp://x:1"), "--scheduler needs --engine dask"),

@@ -124,6 +124,7 @@ def test_an_interrupted_run_says_how_far_it_came(whole: Any, monkeypatch: pytest
     assert f"{done} of 8 trials ({100 * done / 8:.0f} %) are done" in claim["sentence"]
     assert claim["trials"] == {"done": done, "error": 0, "total": 8}
     assert len(whole.measured()) == done
+    assert "out of reach" in (whole.out / "report" / "toy_room.html").read_text()
     whole.lines()
 
     assert whole.check()["claims"]["it"]["verdict"] == "holds"
