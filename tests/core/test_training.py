@@ -166,6 +166,18 @@ def test_history_is_a_table():
     assert History().frame().empty
 
 
+def test_a_sparse_history_changes_nothing_else(tmp_path):
+    dense, sparse = net(), net()
+    every = train(dense, validate=held_out, validate_every=7)
+    some = train(sparse, validate=held_out, validate_every=7, log_every=5, checkpoint=tmp_path, checkpoint_every=3)
+    assert_same_bits(dense, sparse)
+    assert some.steps == 20
+    assert some.records == [record for record in every.records if record["step"] in (5, 7, 10, 14, 15, 20)]
+    assert some.best == every.best
+    # What is read back from the checkpoint of a finished run is the same history.
+    assert train(net(), validate=held_out, validate_every=7, log_every=5, checkpoint=tmp_path) == some
+
+
 def test_same_seed_same_bits_other_seed_other_bits():
     first, second, third = net(), net(), net()
     assert train(first).records == train(second).records != train(third, seed=1).records

@@ -77,11 +77,13 @@ class History:
     Attributes
     ----------
     records : list of dict
-        One a step: ``step`` (from 1), ``loss`` and whatever else `step` returned (means over the processes), ``lr``
-        (of the first parameter group), ``grad_norm`` (before clipping), what hooks added, and ``validation_loss`` etc.
-        where it was validated.
+        One every `log_every` steps, and one for every validation and the last step: ``step`` (from 1), ``loss`` and
+        whatever else `step` returned (means over the processes), ``lr`` (of the first parameter group), ``grad_norm``
+        (before clipping), what hooks added, and ``validation_loss`` etc. where it was validated.
     best : dict or None
         The record with the smallest ``validation_loss``, the earliest of equals.
+    steps : int
+        Updates made.
     stopped : str or None
         ``"steps"`` when all steps were done, ``"patience"`` when validation no longer improved.
     """
@@ -89,14 +91,10 @@ class History:
     records: list[Record] = field(default_factory=list)
     best: Record | None = None
     stopped: str | None = None
-
-    @property
-    def steps(self) -> int:
-        """Number of updates made."""
-        return len(self.records)
+    steps: int = 0
 
     def frame(self) -> pd.DataFrame:
-        """Return the records as a table, one row a step; NaN where a step has no such entry."""
+        """Return the records as a table, one row each; NaN where a record has no such entry."""
         return pd.DataFrame(self.records)
 
 
@@ -116,6 +114,7 @@ def fit(
     fabric: Fabric | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 500,
+    log_every: int = 1,
     progress: bool = False,
     seed: int,
 ) -> History:
@@ -165,6 +164,8 @@ def fit(
         second Ctrl-C stops at once. All processes read it.
     checkpoint_every : int
         Steps between checkpoints.
+    log_every : int
+        Steps between records of the history, which every checkpoint holds: for long runs, more than 1.
     progress : bool
         Show a progress bar on stderr.
     seed : int
@@ -173,7 +174,7 @@ def fit(
     Returns
     -------
     History
-        One record a step, the best one, and why the run stopped.
+        The records, the best one, and why the run stopped.
 
     Raises
     ------
@@ -198,7 +199,8 @@ def fit(
     """
     for number, name, low in ((steps, "steps", 1), (validate_every, "validate_every", 1), (seed, "seed", 0)):
         check_integer(number, name, low=low)
-    check_integer(checkpoint_every, "checkpoint_every", low=1)
+    for number, name in ((checkpoint_every, "checkpoint_every"), (log_every, "log_every")):
+        check_integer(number, name, low=1)
     limit = math.inf if clip is None else check_real(clip, "clip", low=0, open_low=True)
     if patience is not None and validate is None:
         raise ValueError(f"patience must be None without validate, got {patience!r}")
@@ -216,7 +218,7 @@ def fit(
         settings["validate_every"] = validate_every
     run = _Run(
         module, solver, scheduler, fabric, batches, step, limit, validate, validate_every, lasting, tuple(on_step),
-        steps, seed, None if checkpoint is None else Path(checkpoint), checkpoint_every, settings,
+        steps, seed, None if checkpoint is None else Path(checkpoint), checkpoint_every, log_every, settings,
     )  # fmt: skip
     return run.go(progress)
 
@@ -240,6 +242,7 @@ class _Run:
     seed: int
     folder: Path | None
     checkpoint_every: int
+    log_every: int
     settings: dict[str, Any]
     history: History = field(default_factory=History)
     best: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -279,11 +282,13 @@ class _Run:
             done = self.history.steps + 1
             if self.validate is not None and (done % self.validate_every == 0 or done == self.steps):
                 self.judge(self.validate, record)
-            self.history.records.append(record)
+            self.history.steps = done
             if self.patience is not None and self.stale >= self.patience:
                 self.history.stopped = "patience"
             elif done == self.steps:
                 self.history.stopped = "steps"
+            if done % self.log_every == 0 or "validation_loss" in record or self.history.stopped:
+                self.history.records.append(record)
             show(record)
             stop = self.mean({"interrupted": float(interrupted())})["interrupted"] > 0
             if stop or self.history.stopped or done % self.checkpoint_every == 0:
@@ -371,6 +376,7 @@ class _Run:
             "settings": self.settings,
             "tensors": f"tensors-{self.history.steps}.safetensors",
             "stopped": self.history.stopped,
+            "steps": self.history.steps,
             "best": None if self.history.best is None else self.history.best["step"],
             "state": _pack(self.state(), tensors, "checkpoint"),
             "records": self.history.records,
@@ -400,8 +406,8 @@ class _Run:
             if saved is not None:
                 hook.load_state_dict(saved)
         self.best, self.stale = state["best"], state["stale"]
-        best = None if content["best"] is None else records[content["best"] - 1]
-        self.history = History(records, best, content["stopped"])
+        best = next((record for record in records if record["step"] == content["best"]), None)
+        self.history = History(records, best, content["stopped"], content["steps"])
         return True
 
 
