@@ -18,6 +18,9 @@ from paperworks.comonet.network import COMONet
 from paperworks.comonet.shapes import Shape
 from paperworks.comonet.units import CONVEX_UNITS, MONOTONE_UNITS, POSITIVE_MAPS, ROUTING
 
+# Until the system is whole, its long tests run in `make test-all` only.
+pytestmark = pytest.mark.slow
+
 GROUPS = [shape for shape in Shape if shape.monotonicity >= 0]
 LINES, STEPS = 24, 33
 
