@@ -115,7 +115,7 @@ class COMONet(nn.Module):
     positivity : {"exp", "softplus", "square", "abs"}
         π.
     interactions : {"additive", "product", "both"}
-        The streams g; a `ProductBank` of the raw columns, whose concave columns keep their shape on `domain` only; or
+        The streams g; a `ProductBank` of the raw columns, whose shapes hold on its `guaranteed` box only; or
         the sum of the two.
     product_rank, product_knots : int
         Size of the bank; knots a column where `knots` is not given.
