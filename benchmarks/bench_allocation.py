@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 import paperworks.allocation as pa
-from paperworks.allocation.peers import best_of, cone_optimum
+from paperworks.allocation.peers import cone_optimum
+from paperworks.core.timing import best_of
 
 
 def log_agents(n: int) -> tuple[np.ndarray, np.ndarray, pa.Valuations]:

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paperworks.comonet.audit import audit
+from paperworks.comonet.auditing import audit
 from paperworks.comonet.shapes import Shape
-
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
 

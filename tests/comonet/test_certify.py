@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from paperworks.comonet.certify import ShapeGuaranteeError, certify, node_facts, structural
+from paperworks.comonet.certificates import ShapeGuaranteeError, certify, node_facts, structural
+from paperworks.comonet.counterexamples import counterexample
 from paperworks.comonet.graph import Affine, Graph, GraphBuilder, graph_of
 from paperworks.comonet.intervals import Interval, _Pass, _tanh_second, decide
 from paperworks.comonet.network import COMONet
 from paperworks.comonet.shapes import Shape
-
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
 
 ACTIVATIONS = [nn.ReLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU, lambda: nn.ELU(0.5), nn.LeakyReLU, nn.Identity]
 
@@ -278,7 +276,8 @@ def test_a_corrupted_weight_is_caught():
     assert certify(net, "convex increasing").ok
     net[2].weight.data[0, 1] = -1e-3
     certificate = certify(net, "convex increasing")
-    assert [c.status for c in certificate.columns] == ["unknown"]
+    assert [(c.status, c.method, c.domain) for c in certificate.columns] == [("violated", "sampled", None)]
+    assert [c.status for c in certify(net, "convex increasing", method="structural").columns] == ["unknown"]
     with pytest.raises(ShapeGuaranteeError, match="x0"):
         certificate.raise_for_status()
     assert certify(net, "convex increasing", domain=[(-1, 1)]).columns[0].status == "violated"
@@ -304,6 +303,72 @@ def test_own_networks_are_proved_for_any_parameters_and_not_when_corrupted(unit,
     corrupted = Graph((*graph.nodes[:i], broken, *graph.nodes[i + 1 :]), graph.n_columns, graph.domain)
     proved = structural(corrupted, graph.domain)
     assert not all(p.satisfies(shape) for p, shape in zip(proved, Shape, strict=True))
+
+
+def overwritten(weight: float, interactions: str) -> COMONet:
+    """A maxout network whose graph has the weights of column 0 in the first convex units overwritten."""
+    domain = [(-2.0, 5.0)] * 2
+    net = COMONet(["convex increasing", "concave"], width=4, interactions=interactions, domain=domain).double()
+    graph = net.to_graph()
+    i, node = next((i, n) for i, n in enumerate(graph.nodes) if n.size == 16)
+    broken = Affine(node.sources, (torch.full_like(node.weights[0], weight), *node.weights[1:]), node.bias)
+    graph = Graph((*graph.nodes[:i], broken, *graph.nodes[i + 1 :]), 2, graph.domain)
+    net.to_graph = lambda: graph
+    return net
+
+
+@pytest.mark.parametrize("domain", [None, [(-1, 2), (0, 1)], [(0, 2), (None, 1)]])
+@pytest.mark.parametrize("interactions", ["additive", "both"])
+def test_a_corrupted_unit_that_intervals_cannot_read_is_refuted_by_sampling(interactions, domain):
+    assert not certify(overwritten(-1e-3, interactions), domain=domain).ok
+    net = overwritten(-30.0, interactions)
+    certificate = certify(net, domain=domain)
+    column = certificate.columns[0]
+    assert (column.status, column.method, column.witness.broken) == ("violated", "sampled", "increasing")
+    points = torch.tensor(column.witness.points, dtype=torch.float64)
+    first, last = net.to_graph().evaluate(points).tolist()
+    assert column.witness.values == pytest.approx((first, last), rel=1e-12)
+    assert first > last + 1e-6
+    assert ((points[1] - points[0]) > 0).tolist() == [True, False]
+    for j, pair in enumerate(column.domain or ()):
+        assert pair[0] <= points[:, j].min() <= points[:, j].max() <= pair[1]
+    assert "x0: required convex increasing, VIOLATED: not increasing" in str(certificate)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shapes=st.lists(st.sampled_from([s for s in Shape if s is not Shape.FREE]), min_size=2, max_size=3),
+    unit=st.sampled_from(["relu", "maxout", "lse"]),
+    interactions=st.sampled_from(["additive", "product", "both"]),
+    spread=st.sampled_from([0.5, 2.0, 4.0]),
+    seed=st.integers(0, 2**20),
+)
+def test_sampling_refutes_nothing_of_an_intact_network(shapes, unit, interactions, spread, seed):
+    generator = torch.Generator().manual_seed(seed)
+    box = [(-2.0, 3.0)] * len(shapes)
+    net = COMONet(shapes, width=3, unit=unit, interactions=interactions, domain=box, generator=generator).double()
+    for parameter in net.parameters():
+        parameter.data = spread * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    graph = net.to_graph()
+    for j, shape in enumerate(shapes):
+        for order, sign in ((1, shape.monotonicity), (2, shape.curvature)):
+            if sign:
+                assert counterexample(graph, graph.domain, j, order=order, sign=sign, seed=seed) is None
+
+
+def test_sampling_does_not_take_rounding_for_a_violation():
+    """Differences of large numbers are wrong by far more than 1e-9 of what is left of them."""
+    b = GraphBuilder(1)
+    line = b.affine(
+        [(b.input([0]), torch.full((2, 1), 1e12).double())],
+        torch.tensor([1e12 / 3, 1e12 / 3 + 1e-3], dtype=torch.float64),
+    )
+    maximum = b.group(line, "max", pieces=2)
+    graph = b.build(b.affine([(maximum, torch.ones(1, 1)), (b.input([0]), torch.tensor([[-1e12]]))]))
+    values = graph.evaluate(torch.linspace(0, 1, 1000, dtype=torch.float64)[:, None])
+    assert float(values.diff().min()) < -1e-5  # constant, were it not for rounding
+    assert counterexample(graph, [(0.0, 1.0)], 0, order=1, sign=1) is None
+    assert counterexample(graph, [(0.0, 1.0)], 0, order=2, sign=1) is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -430,7 +495,8 @@ def test_modules_that_cannot_be_read():
 
     with pytest.raises(TypeError, match="layer Group is not supported by method='interval'"):
         certify(Grouped(), domain=[(0, 1)] * 2, method="interval")
-    assert certify(Grouped(), "concave", domain=[(0, 1)] * 2).columns[0].status == "unknown"
+    found = certify(Grouped(), "concave", domain=[(0, 1)] * 2).columns[0]
+    assert (found.status, found.method) == ("violated", "sampled")
 
 
 @pytest.mark.untyped

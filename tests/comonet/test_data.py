@@ -30,9 +30,6 @@ from paperworks.comonet.data import (
 )
 from paperworks.comonet.shapes import Shape
 
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
-
 GENERATORS = [make_eight_regimes, make_black_scholes, make_cobb_douglas, make_saddle]
 
 

@@ -14,9 +14,6 @@ from torch import Tensor
 from paperworks.comonet.products import ProductBank, merge_knots, shape_basis
 from paperworks.comonet.shapes import Shape
 
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
-
 SHAPED = [shape for shape in Shape if shape is not Shape.FREE]
 KNOTS = torch.tensor([-1.5, -1.0, 0.25, 2.0], dtype=torch.float64)
 LOW, HIGH = -2.0, 3.0
@@ -156,7 +153,7 @@ class TestMergeKnots:
 
 
 class TestBank:
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(
         shapes=st.lists(st.sampled_from(list(Shape)), min_size=1, max_size=4),
         seed=st.integers(0, 2**32 - 1),

@@ -7,9 +7,6 @@ import pytest
 
 from paperworks.comonet.shapes import Shape, resolve_shapes
 
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
-
 SIGNS = (-1, 0, 1)
 
 

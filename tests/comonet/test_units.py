@@ -3,9 +3,11 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from paperworks.comonet.units import (
     CONVEX_UNITS,
@@ -22,9 +24,6 @@ from paperworks.comonet.units import (
     positive_map,
     relu_n,
 )
-
-# Until the system is whole, the typed pass leaves it out.
-pytestmark = pytest.mark.untyped
 
 GRID = torch.linspace(-30, 30, 4001, dtype=torch.float64)
 
@@ -93,6 +92,30 @@ def test_group_functions_take_consecutive_entries() -> None:
     assert relu_n(torch.tensor([-2.0, 0.5, 3.0])).tolist() == pytest.approx([-0.02, 0.5, 1.02])
 
 
+@pytest.mark.parametrize("name", [*CONVEX_UNITS, *MONOTONE_UNITS])
+def test_units_along_another_dimension(name: str) -> None:
+    units = (convex_units if name in CONVEX_UNITS else monotone_units)(name, width=5, pieces=3)
+    a = torch.randn(2, 7, sum(units.sizes), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    for one in (units, units.mirror()):
+        torch.testing.assert_close(one(a.mT, dim=-2), one(a).mT)
+
+
+# torch itself compiles its rules for forward mode in a way that it deprecates.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("group", [group_max, group_min])
+def test_derivatives_of_extrema(group: Callable[[Tensor, int], Tensor]) -> None:
+    a = torch.randn(4, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: group(t, 3), a, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(lambda t: group(t, 3), a)
+    tied = torch.tensor([2.0, 2.0, 2.0, 2.0], dtype=torch.float64)
+    for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(
+            jacobian(lambda t: group(t, 2))(tied), torch.eye(2).double().repeat_interleave(2, 1) / 2
+        )
+    rows = torch.func.vmap(torch.func.jacrev(lambda t: group(t, 3).prod()))(a.detach())
+    torch.testing.assert_close(rows, torch.autograd.grad(group(a, 3).prod(1).sum(), a)[0])
+
+
 def test_minmax_and_mixed_have_two_halves() -> None:
     a = torch.arange(6.0)[None]
     assert monotone_units("minmax", width=3, pieces=2)(a).tolist() == [[1.0, 3.0, 4.0]]
@@ -119,24 +142,40 @@ def test_correlated_standard_normals_are_a_fixed_point(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [8, 32])
-def test_initialisation_passes_on_mean_and_variance(n: int) -> None:
+@pytest.mark.parametrize("name", [*CONVEX_UNITS, *MONOTONE_UNITS])
+def test_initialisation_passes_on_mean_variance_and_correlation(name: str, n: int) -> None:
+    units = (convex_units if name in CONVEX_UNITS else monotone_units)(name, width=n)
     generator = torch.Generator().manual_seed(1)
-    shared, own = (torch.randn(8000, k, generator=generator, dtype=torch.float64) for k in (1, n))
-    units = ((shared + own) / math.sqrt(2)).relu()
-    mean = 1 / math.sqrt(2 * math.pi)
-    layer = PositiveLinear([n], [], 1000, means=[mean], generator=generator, dtype=torch.float64)
+    shared, own = (torch.randn(8000, k, generator=generator, dtype=torch.float64) for k in (1, sum(units.sizes)))
+    layer = PositiveLinear([n], [], 1000, moments=[units.moments()], generator=generator, dtype=torch.float64)
     with torch.no_grad():
-        a = layer(units)
-    assert abs(float(a.mean())) < 0.03
-    assert 0.91 < float(a.var()) < 1.07
+        a = layer(units((shared + own) / math.sqrt(2)))
+    assert abs(float(a.mean())) < 0.05
+    assert float(a.var()) == pytest.approx(1, abs=0.1)
+    # What all outputs share is the layer's mean over them.
+    assert float(a.mean(1).var()) == pytest.approx(0.5, abs=0.05)
 
 
-def test_the_mean_of_units_is_that_of_correlated_normals() -> None:
-    assert convex_units("relu", width=4).mean() == pytest.approx(1 / math.sqrt(2 * math.pi), abs=0.01)
-    assert convex_units("maxout", width=4, pieces=4).mean() == pytest.approx(1.02938 / math.sqrt(2), abs=0.01)
-    assert monotone_units("minmax", width=4).mean() == pytest.approx(0, abs=0.01)
-    maxout = convex_units("maxout", width=4)
-    assert maxout.mirror().mean() == pytest.approx(-maxout.mean())
+def test_signed_weights_pass_on_variance() -> None:
+    generator = torch.Generator().manual_seed(1)
+    units = torch.randn(8000, 32, generator=generator, dtype=torch.float64).relu()
+    moments = convex_units("relu", width=32).moments()
+    layer = PositiveLinear([], [32], 1000, moments=[moments], generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        assert float(layer(units).var()) == pytest.approx(1, abs=0.1)
+
+
+def test_moments_of_units_are_those_of_correlated_normals() -> None:
+    mean = 1 / math.sqrt(2 * math.pi)
+    product = (math.sqrt(3) / 2 + math.pi / 3) / (2 * math.pi)
+    relu = (mean, 1 / 2, 1 / 2 - mean**2, product - mean**2)
+    assert convex_units("relu", width=4).moments() == pytest.approx(relu, abs=0.015)
+    # The maximum of four standard normals has mean 1.02938 and variance 0.49172; the shared half is added to it.
+    maxout = convex_units("maxout", width=4, pieces=4)
+    expected = (1.02938 / math.sqrt(2), 1.02938**2 / 2 + 0.74586, 0.74586, 0.5)
+    assert maxout.moments() == pytest.approx(expected, abs=0.03)
+    assert maxout.mirror().moments() == pytest.approx((-maxout.moments().mean, *maxout.moments()[1:]))
+    assert monotone_units("minmax", width=4).moments().mean == pytest.approx(0, abs=0.01)
 
 
 @pytest.mark.parametrize("positivity", POSITIVE_MAPS)

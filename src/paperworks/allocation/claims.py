@@ -24,11 +24,12 @@ from paperworks.allocation.guarantees import (
 from paperworks.allocation.instances import CLUSTER_GPUS, generated_demand, random_mix, random_piecewise
 from paperworks.allocation.mechanism import AlphaProportional, Clearing
 from paperworks.allocation.optima import Outcome, efficient, liquid_optimum, vcg
-from paperworks.allocation.peers import best_of, cone_optimum
+from paperworks.allocation.peers import cone_optimum
 from paperworks.allocation.responses import dynamics
 from paperworks.allocation.valuations import Valuations
 from paperworks.allocation.worst_cases import search_worst_case, worst_case_instance
 from paperworks.core.claims import Claim, Experiment, Headline, Row, Scale, Trial, Verdict
+from paperworks.core.timing import best_of
 
 __all__ = ["CLAIMS", "EXPERIMENTS"]
 

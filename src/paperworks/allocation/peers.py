@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 from paperworks.core.extras import require
 from paperworks.core.validation import check_vector
 
-__all__ = ["best_of", "cone_optimum"]
+__all__ = ["cone_optimum"]
 
 
 def cone_optimum(a: ArrayLike, b: ArrayLike, solver: str) -> tuple[float, float | None]:
@@ -52,19 +51,3 @@ def cone_optimum(a: ArrayLike, b: ArrayLike, solver: str) -> tuple[float, float 
     found = np.maximum(shares.value, 0)
     found /= max(1.0, float(found.sum()))
     return seconds, float(weight @ np.log1p(slope * found))
-
-
-def best_of(call: Callable[[], object], repeats: int = 3) -> float:
-    """Return the seconds of the fastest of some calls.
-
-    Examples
-    --------
-    >>> best_of(lambda: sum(range(10))) < 1
-    True
-    """
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from sklearn.utils import Bunch
 
 from paperworks.comonet.shapes import Shape
 from paperworks.core.data import DataFile, path
 from paperworks.core.validation import check_choice, check_integer, check_real
+
+if TYPE_CHECKING:
+    import sklearn.utils
 
 __all__ = [
     "FILES",
@@ -164,7 +166,7 @@ def black_scholes(
     return price
 
 
-def make_eight_regimes(n: int = 600, noise: float = 0.1, random_state: int | None = 0) -> Bunch:
+def make_eight_regimes(n: int = 600, noise: float = 0.1, random_state: int | None = 0) -> sklearn.utils.Bunch:
     """Draw rows of `eight_regimes`, uniform on [-1, 1]⁹, with normal noise on the target.
 
     Parameters
@@ -192,7 +194,7 @@ def make_eight_regimes(n: int = 600, noise: float = 0.1, random_state: int | Non
     return _generated(pd.DataFrame(x, columns=list(shapes)), eight_regimes(x), shapes, noise, rng)
 
 
-def make_black_scholes(n: int = 1000, noise: float = 0.0, random_state: int | None = 0) -> Bunch:
+def make_black_scholes(n: int = 1000, noise: float = 0.0, random_state: int | None = 0) -> sklearn.utils.Bunch:
     """Draw call prices: spot and strike in [50, 150], maturity in [0.05, 2] years, vol in [0.05, 0.6], rate in [0, 0.08].
 
     Parameters and result are those of `make_eight_regimes`, with 5 columns.
@@ -223,7 +225,7 @@ def make_cobb_douglas(
     high: float = 4.0,
     noise: float = 0.0,
     random_state: int | None = 0,
-) -> Bunch:
+) -> sklearn.utils.Bunch:
     """Draw outputs ``capital**alpha * labour**beta`` of inputs uniform on [low, high].
 
     An input is concave increasing up to exponent 1 and convex increasing beyond it. The other parameters and the
@@ -254,7 +256,7 @@ def make_cobb_douglas(
     return _generated(data, (data.to_numpy() ** powers).prod(axis=1), shapes, noise, rng)
 
 
-def make_saddle(n: int = 1000, noise: float = 0.0, random_state: int | None = 0) -> Bunch:
+def make_saddle(n: int = 1000, noise: float = 0.0, random_state: int | None = 0) -> sklearn.utils.Bunch:
     """Draw values 4x²√y on [0, 1]²: convex increasing in x, concave increasing in y, and no sum of two such functions.
 
     Parameters and result are those of `make_eight_regimes`, with 2 columns.
@@ -273,12 +275,12 @@ def make_saddle(n: int = 1000, noise: float = 0.0, random_state: int | None = 0)
 
 def _generated(
     data: pd.DataFrame, truth: NDArray[np.float64], shapes: dict[str, Shape], noise: float, rng: np.random.Generator
-) -> Bunch:
+) -> sklearn.utils.Bunch:
     scale = check_real(noise, "noise", low=0) * truth.std()
-    return Bunch(data=data, target=truth + scale * rng.standard_normal(len(truth)), truth=truth, shapes=shapes)
+    return _bunch(data=data, target=truth + scale * rng.standard_normal(len(truth)), truth=truth, shapes=shapes)
 
 
-def load_diabetes() -> Bunch:
+def load_diabetes() -> sklearn.utils.Bunch:
     """Return scikit-learn's diabetes table, (442, 10): progression after a year, increasing in bmi, bp and s5.
 
     Examples
@@ -292,7 +294,7 @@ def load_diabetes() -> Bunch:
     return _loaded(table.data, table.target, dict.fromkeys(["bmi", "bp", "s5"], _INC))
 
 
-def load_auto_mpg() -> Bunch:
+def load_auto_mpg() -> sklearn.utils.Bunch:
     """Return the fuel economy of cars, (392, 7): miles a gallon, decreasing in displacement, horsepower and weight.
 
     Embedded; the six cars of unknown horsepower are left out.
@@ -316,10 +318,10 @@ def load_auto_mpg() -> Bunch:
 
 
 @overload
-def load_heart(*, split: Literal[False] = ...) -> Bunch: ...
+def load_heart(*, split: Literal[False] = ...) -> sklearn.utils.Bunch: ...
 @overload
-def load_heart(*, split: Literal[True]) -> tuple[Bunch, Bunch]: ...
-def load_heart(*, split: bool = False) -> Bunch | tuple[Bunch, Bunch]:
+def load_heart(*, split: Literal[True]) -> tuple[sklearn.utils.Bunch, sklearn.utils.Bunch]: ...
+def load_heart(*, split: bool = False) -> sklearn.utils.Bunch | tuple[sklearn.utils.Bunch, sklearn.utils.Bunch]:
     """Return heart disease, (303, 13): 1 for disease, increasing in trestbps (blood pressure) and chol (cholesterol).
 
     Embedded.
@@ -353,7 +355,7 @@ def load_heart(*, split: bool = False) -> Bunch | tuple[Bunch, Bunch]:
     return _loaded(table[~test], target[~test], shapes), _loaded(table[test], target[test], shapes)
 
 
-def load_compas(*, one_hot: bool = True) -> Bunch:
+def load_compas(*, one_hot: bool = True) -> sklearn.utils.Bunch:
     """Return two-year recidivism, 6172 people: 1 for a new offence, increasing in the four counts of earlier ones.
 
     Neither names nor dates are in the table. It is known for the bias of the score that it was published to examine.
@@ -385,7 +387,7 @@ def load_compas(*, one_hot: bool = True) -> Bunch:
     return _loaded(table, target, shapes)
 
 
-def load_electricity(*, log: bool = True) -> Bunch:
+def load_electricity(*, log: bool = True) -> sklearn.utils.Bunch:
     """Return the cost of 158 US electric utilities in 1970, (158, 4): increasing in output and in every price.
 
     Parameters
@@ -417,7 +419,7 @@ def load_electricity(*, log: bool = True) -> Bunch:
     return loaded
 
 
-def load_rice_farms() -> Bunch:
+def load_rice_farms() -> sklearn.utils.Bunch:
     """Return the rice output of Indonesian farms, (1026, 5): kilograms, concave increasing in every input.
 
     Returns
@@ -441,7 +443,7 @@ def load_rice_farms() -> Bunch:
     return _loaded(table[inputs], table["goutput"], dict.fromkeys(inputs, Shape.CONCAVE_INCREASING))
 
 
-def load_ordinal(name: str) -> Bunch:
+def load_ordinal(name: str) -> sklearn.utils.Bunch:
     """Return a table with an ordinal target: ``"era"`` and ``"lev"`` (1000, 4), ``"esl"`` (488, 4), ``"swd"`` (1000, 10).
 
     The targets have 9, 5, 9 and 4 classes. All columns are increasing, but for columns In4, In6 and In8 of swd,
@@ -469,7 +471,7 @@ def load_ordinal(name: str) -> Bunch:
     return _loaded(table, target, {str(column): _INC for column in table if column not in free})
 
 
-def load_abalone() -> Bunch:
+def load_abalone() -> sklearn.utils.Bunch:
     """Return the age of shells, (4177, 10): rings, increasing in the weight of the dried shell.
 
     The sex (female, male, infant) is three columns of 0 and 1.
@@ -496,6 +498,13 @@ def _embedded(name: str) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).with_name(name))
 
 
-def _loaded(data: pd.DataFrame, target: pd.Series, shapes: dict[str, Shape]) -> Bunch:
+def _loaded(data: pd.DataFrame, target: pd.Series, shapes: dict[str, Shape]) -> sklearn.utils.Bunch:
     numbers = data.astype(float) if all(kind.kind in "iuf" for kind in data.dtypes) else data
-    return Bunch(data=numbers.reset_index(drop=True), target=target.to_numpy(), shapes=shapes)
+    return _bunch(data=numbers.reset_index(drop=True), target=target.to_numpy(), shapes=shapes)
+
+
+def _bunch(**parts: Any) -> sklearn.utils.Bunch:
+    # Imported where it is used, as it is slow to import and `FILES` is needed for every list of data.
+    from sklearn.utils import Bunch
+
+    return Bunch(**parts)

@@ -22,8 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from paperworks.comonet.audit import AuditReport, audit
-from paperworks.comonet.certify import Certificate, certify
+from paperworks.comonet.auditing import AuditReport, audit
+from paperworks.comonet.certificates import Certificate, certify
 from paperworks.comonet.fitting import FitLog, Loss, Objective, OrdinalLoss, Rows, fit_adam, fit_lbfgs, make_loss
 from paperworks.comonet.graph import Graph, GraphBuilder
 from paperworks.comonet.network import INTERACTIONS, COMONet
@@ -335,7 +335,7 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         )
 
     def certify(self, domain: Any = None, method: str = "auto") -> Certificate:
-        """Prove the shapes of this model from its weights: see `paperworks.comonet.certify.certify`."""
+        """Prove the shapes of this model from its weights: see `paperworks.comonet.certify`."""
         check_is_fitted(self, "module_")
         return certify(self, domain=domain, method=method, scale=self._scale)
 
@@ -346,7 +346,7 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         return graph
 
     def audit(self, X: ArrayLike, **options: Any) -> AuditReport:
-        """Look for broken shapes along lines through rows of `X`: see `paperworks.comonet.audit.audit`."""
+        """Look for broken shapes along lines through rows of `X`: see `paperworks.comonet.audit`."""
         rows = self._inputs(X)
         names = getattr(self, "feature_names_in_", None)
         options = {"feature_names": None if names is None else list(names)} | options
@@ -591,7 +591,8 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
         With ``"log"`` predictions are positive; no column may then be concave, because exp keeps only monotone and
         convex shapes.
     alpha : float
-        Weight of the sum of all squared effective weights, beside the sum of the losses.
+        Weight of the sum of all squared effective weights, beside the sum of the losses. Less than the default, say
+        0.03, suits targets almost without noise.
     solver : {"auto", "lbfgs", "adam"}
         ``"auto"`` takes L-BFGS up to 5000 rows and 20 000 parameters.
     max_iter : int
@@ -664,7 +665,7 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
         loss: str = "squared_error",
         quantile: float = 0.5,
         link: str = "identity",
-        alpha: float = 0.03,
+        alpha: float = 0.3,
         solver: str = "auto",
         max_iter: int = 200,
         learning_rate: float | str = "auto",
@@ -799,7 +800,7 @@ class COMONetClassifier(ClassifierMixin, _COMONetBase):  # type: ignore[misc]
         product_knots: int = 12,
         domain: Any = None,
         out_of_domain: str = "warn",
-        alpha: float = 0.3,
+        alpha: float = 3.0,
         solver: str = "auto",
         max_iter: int = 200,
         learning_rate: float | str = "auto",

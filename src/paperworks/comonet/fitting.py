@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,8 +28,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = ("squared_error", "absolute_error", "huber", "quantile", "poisson", "logistic")
 """The names that `make_loss` knows."""
 
-_CHUNK = 5
-"""L-BFGS iterations between two looks at the validation rows."""
+_HISTORY = 50
+"""Steps that L-BFGS remembers: the weights have very different scales, and 10 leave the objective visibly higher."""
 
 
 def make_loss(name: str, *, quantile: float = 0.5, log_link: bool = False) -> Loss:
@@ -141,13 +144,15 @@ class Objective(nn.Module):
     ) -> Float[Tensor, ""]:
         """Return the objective on these rows."""
         fit = (weights * self.loss(self.net(x), targets)).mean()
-        return fit + self.strength * sum((w.square().sum() for w in _effective_weights(self.net)), fit.new_zeros(()))
+        return fit + self.strength * torch.cat([w.flatten() for w in _effective_weights(self.net)]).square().sum()
 
 
 def _effective_weights(net: nn.Module) -> Iterator[Tensor]:
     """Yield every weight that multiplies an input, a unit or a basis function, as it acts."""
     for part in net.modules():
-        if isinstance(part, (PositiveLinear, nn.Linear)):
+        if isinstance(part, PositiveLinear):
+            yield from (part.P, part.A)
+        elif isinstance(part, nn.Linear):
             yield part.weight
         elif isinstance(part, ProductBank):
             for bank in (part.positive, part.negative):
@@ -191,7 +196,7 @@ def fit_lbfgs(
     tol: float = 1e-7,
     seed: int = 0,
 ) -> FitLog:
-    """Fit by full-batch L-BFGS with strong Wolfe line searches, in place and in the objective's own precision.
+    """Fit by full-batch L-BFGS (SciPy's), in place and in the objective's own precision.
 
     The best parameters seen are kept: on `validation` if given, else on the objective. If a line search meets a value
     that is not finite, Adam carries on from there.
@@ -217,14 +222,12 @@ def fit_lbfgs(
         The objective is not finite even with Adam.
     """
     best = _Best(objective)
-    solver = torch.optim.LBFGS(
-        objective.parameters(), max_iter=max_iter if validation is None else min(_CHUNK, max_iter),
-        max_eval=4 * max_iter, history_size=20, tolerance_grad=tol, line_search_fn="strong_wolfe",
-    )  # fmt: skip
     curve: list[float] = []
+    done = stale = 0
 
-    def evaluate() -> Tensor:
-        solver.zero_grad()
+    def evaluate(point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        _set(best.parameters, point)
+        objective.zero_grad()
         loss: Tensor = objective(*rows)
         if not torch.isfinite(loss):
             raise _BadValue
@@ -232,27 +235,43 @@ def fit_lbfgs(
             best.offer(loss.item())
         curve.append(min([loss.item(), *curve[-1:]]))
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+        return loss.item(), _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in best.parameters])
 
-    done = stale = 0
+    def look(point: NDArray[np.float64]) -> None:
+        nonlocal done, stale
+        done += 1
+        if validation is not None:
+            _set(best.parameters, point)
+            stale = 0 if best.offer(_value(objective, validation)) else stale + 1
+            if stale >= patience:
+                raise StopIteration
+
     if validation is not None:
         best.offer(_value(objective, validation))
+    options = {"maxcor": _HISTORY, "maxiter": max_iter, "maxfun": 4 * max_iter, "gtol": tol, "ftol": 0.0}
     try:
-        while True:
-            solver.step(evaluate)  # type: ignore[no-untyped-call]
-            before, done = done, solver.state[solver._params[0]]["n_iter"]
-            if validation is not None:
-                stale = 0 if best.offer(_value(objective, validation)) else stale + done - before
-            asked = solver.param_groups[0]["max_iter"]
-            if done - before < asked or done >= max_iter or stale >= patience:
-                break
-            solver.param_groups[0]["max_iter"] = min(asked, max_iter - done)
+        start = _flat(best.parameters)
+        minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=look, options=options)
     except _BadValue:
         best.restore()
         log = fit_adam(objective, rows, validation=validation, max_iter=max_iter, patience=patience, seed=seed)
         return FitLog(curve + log.loss, done + log.n_iter, log.converged)
     best.restore()
     return FitLog(curve, done, done < max_iter)
+
+
+def _flat(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
+    """Return all entries as one vector."""
+    flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    return np.asarray(flat.cpu().numpy(), dtype=np.float64)
+
+
+@torch.no_grad()
+def _set(parameters: Sequence[Tensor], point: NDArray[np.float64]) -> None:
+    """Set the parameters to what `_flat` would return."""
+    parts = torch.split(torch.tensor(point), [p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.copy_(part.view_as(parameter))
 
 
 class _Best:

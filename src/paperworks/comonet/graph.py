@@ -194,10 +194,14 @@ class Graph:
         >>> graph.evaluate(torch.tensor([[1.0, 3.0]]))
         tensor([3.], dtype=torch.float64)
         """
+        return self.values(x)[-1][:, 0]
+
+    def values(self, x: Float[Tensor, "rows columns"]) -> list[Float[Tensor, "rows entries"]]:
+        """Return the entries of every node in float64."""
         values: list[Tensor] = []
         for node in self.nodes:
             values.append(_value(node, values, x.detach().to("cpu", torch.float64)))
-        return values[-1][:, 0]
+        return values
 
     def is_finite(self) -> bool:
         """Whether all weights, biases, knots and parameters are finite."""

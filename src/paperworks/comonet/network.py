@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from paperworks.comonet.graph import Graph, GraphBuilder
 from paperworks.comonet.products import ProductBank
 from paperworks.comonet.shapes import Shape
-from paperworks.comonet.units import ROUTING, PositiveLinear, Units, convex_units, monotone_units, positive_map
+from paperworks.comonet.units import (
+    ROUTING,
+    STANDARD,
+    Moments,
+    PositiveLinear,
+    Units,
+    convex_units,
+    monotone_units,
+    positive_map,
+)
 from paperworks.core.validation import check_choice, check_integer, check_vector
 
 __all__ = ["INTERACTIONS", "COMONet"]
@@ -36,10 +45,10 @@ _START = (Shape.FREE, Shape.INCREASING)
 
 
 class _Source(NamedTuple):
-    """What feeds a layer: number of values, and their mean at initialisation."""
+    """What feeds a layer: number of values, and their moments at initialisation."""
 
     size: int
-    mean: float = 0.0
+    moments: Moments = STANDARD
 
 
 class _Layer(nn.Module):
@@ -56,14 +65,14 @@ class _Layer(nn.Module):
             [sources[s].size for s in signed],
             1 if units is None else sum(units.sizes),
             positivity=positivity,
-            means=[sources[s].mean for s in positive],
+            moments=[sources[s].moments for s in self.sources],
             bias_std=0.0 if units is None else 0.5,
             **options,
         )
 
     def forward(self, state: dict[str, Tensor]) -> Tensor:
-        a: Tensor = self.linear(torch.cat([state[source] for source in self.sources], dim=-1))
-        return a if self.units is None else self.units(a)
+        a = self.linear.matrix @ torch.cat([state[source] for source in (*self.sources, "one")])
+        return a if self.units is None else self.units(a, dim=-2)
 
     def to_graph(self, builder: GraphBuilder, state: dict[str, int]) -> int:
         """Append the layer; its node is returned."""
@@ -220,7 +229,7 @@ class COMONet(nn.Module):
     def _add_streams(self, units: dict[str, Units], **options: Any) -> None:
         inputs: dict[str, _Source] = {group: _Source(len(columns)) for group, columns in self.groups.items()}
         streams = [name for name, groups in _STREAMS.items() if any(group in self.groups for group in groups)]
-        made = {name: _Source(self.width, units[name].mean()) for name in streams}
+        made = {name: _Source(self.width, units[name].moments()) for name in streams}
         sources = inputs
         for _ in range(self.depth):
             layer = {name: _Layer(name, sources, units[name], **options) for name in streams}
@@ -245,13 +254,15 @@ class COMONet(nn.Module):
     def _additive(self, x: Tensor) -> Tensor:
         """Return g."""
         assert self.output is not None
-        u = self.sign * ((x - self.center) / self.scale)
-        blocks = torch.split(u[:, self.order], [len(columns) for columns in self.groups.values()], dim=1)
+        center, scale = torch.stack([self.center, self.sign * self.scale])[:, self.order, None]
+        u = (x.T.index_select(0, self.order) - center) / scale
+        blocks = torch.split(u, [len(columns) for columns in self.groups.values()])
         state: dict[str, Tensor] = dict(zip(self.groups, blocks, strict=True))
+        state["one"] = torch.ones_like(u[:1])
         for streams in self._streams:
             state |= {name: layer(state) for name, layer in streams.items()}
         g: Tensor = self.output(state)
-        return g[:, 0]
+        return g[0]
 
     def to_graph(self) -> Graph:
         """Return the network as a graph of effective weights, for a certifier.

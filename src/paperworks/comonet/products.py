@@ -288,9 +288,12 @@ def _quantiles(knots: Tensor, low: float, high: float, n: int = 512) -> Tensor:
 
 
 def _initial_theta(mean: Tensor, rank: int, generator: torch.Generator) -> Tensor:
-    """A random half of each φ's weights large and equal, the others a hundredth of that, so that its mean is 1."""
+    """A random half of each φ's weights equal, the others 0.3 of that, so that its mean is 1.
+
+    With much smaller ones L-BFGS is slow to bring the others in, as softplus is flat there.
+    """
     order = torch.rand((rank, len(mean)), generator=generator, dtype=torch.float64).argsort(1)
-    weight = torch.where(order < math.ceil(len(mean) / 2), 1.0, 0.01).to(mean.dtype)
+    weight = torch.where(order < math.ceil(len(mean) / 2), 1.0, 0.3).to(mean.dtype)
     return _inverse_softplus(weight / (weight @ mean)[:, None])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,9 @@ __all__ = [
     "MONOTONE_UNITS",
     "POSITIVE_MAPS",
     "ROUTING",
+    "STANDARD",
     "LogNormal",
+    "Moments",
     "PositiveLinear",
     "PositiveMap",
     "Units",
@@ -89,6 +91,23 @@ def positive_map(name: str) -> PositiveMap:
     return found
 
 
+class Moments(NamedTuple):
+    """What the values that feed a layer have in common: mean, mean square, variance, and covariance of two of them."""
+
+    mean: float
+    square: float
+    variance: float
+    covariance: float
+
+
+STANDARD = Moments(0.0, 1.0, 1.0, 0.0)
+"""Of columns that are standardised and independent."""
+
+_MEAN = 1 / math.sqrt(2 * math.pi)
+_RELU = Moments(_MEAN, 1 / 2, 1 / 2 - _MEAN**2, (math.sqrt(3) / 2 + math.pi / 3) / (2 * math.pi) - _MEAN**2)
+"""Of relu units of standard normals with correlation ½."""
+
+
 class LogNormal(NamedTuple):
     """Initialisation of a nonnegative layer: weights exp(N(log_mean, log_std²)) of mean `mean`, and the bias."""
 
@@ -98,12 +117,23 @@ class LogNormal(NamedTuple):
     bias: float
 
 
-def init_log_normal(n: int) -> LogNormal:
-    r"""Return how to draw n nonnegative weights so that a ReLU layer passes on its mean and variance.
+def init_log_normal(n: int, moments: Moments = _RELU) -> LogNormal:
+    r"""Return how to draw n nonnegative weights so that a layer passes on mean 0, variance 1 and correlation ½.
 
-    .. math:: μ = \sqrt{6π / (n (6(π-1) + (n-1)(3\sqrt{3} + 2π - 6)))}, \quad σ² = 1/n, \quad b = -nμ/\sqrt{2π}
+    With the mean m, mean square q, variance v and covariance c of the inputs, the weights' mean μ and variance σ² and
+    the bias are
 
-    for which standard normal pre-activations with pairwise correlation ½ are a fixed point.
+    .. math:: μ = 1 / \sqrt{2n (v + (n-1) c)}, \quad σ² = 1/(2nq), \quad b = -nμm
+
+    so that half of the variance is shared by the layer's outputs and half is each one's own. Positive weights alone let
+    correlation, and with it variance, grow from layer to layer unless μ makes up for it.
+
+    Parameters
+    ----------
+    n : int
+        Number of inputs.
+    moments : Moments
+        Of the inputs; by default those of ReLU units of standard normals with correlation ½.
 
     Examples
     --------
@@ -111,11 +141,9 @@ def init_log_normal(n: int) -> LogNormal:
     -0.6846
     """
     check_integer(n, "n", low=1)
-    mean = math.sqrt(6 * math.pi / (n * (6 * (math.pi - 1) + (n - 1) * (3 * math.sqrt(3) + 2 * math.pi - 6))))
-    log_variance = math.log1p(1 / (n * mean**2))
-    return LogNormal(
-        mean, math.log(mean) - log_variance / 2, math.sqrt(log_variance), -mean * n / math.sqrt(2 * math.pi)
-    )
+    mean = 1 / math.sqrt(2 * n * (moments.variance + (n - 1) * moments.covariance))
+    log_variance = math.log1p(1 / (2 * n * moments.square * mean**2))
+    return LogNormal(mean, math.log(mean) - log_variance / 2, math.sqrt(log_variance), -n * mean * moments.mean)
 
 
 class PositiveLinear(nn.Module):
@@ -131,8 +159,9 @@ class PositiveLinear(nn.Module):
         Number of outputs.
     positivity : {"exp", "softplus", "square", "abs"}
         The map π.
-    means : sequence of float, optional
-        Expected value of the inputs of each positive block, which the initial bias takes away; 0 by default.
+    moments : sequence of Moments, optional
+        Of the inputs of each block, first the positive ones, at initialisation; by default each has mean 0 and
+        variance 1 and they are independent.
     bias_std : float
         Standard deviation of the noise on the initial bias.
     generator : torch.Generator, optional
@@ -158,7 +187,7 @@ class PositiveLinear(nn.Module):
         out_features: int,
         *,
         positivity: str = "exp",
-        means: Sequence[float] | None = None,
+        moments: Sequence[Moments] | None = None,
         bias_std: float = 0.0,
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
@@ -170,33 +199,45 @@ class PositiveLinear(nn.Module):
         self.theta = nn.Parameter(torch.empty(out_features, sum(positive), dtype=dtype))
         self.A = nn.Parameter(torch.empty(out_features, sum(signed), dtype=dtype))
         self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype))
-        self.reset_parameters(means, bias_std, generator)
+        self.reset_parameters(moments, bias_std, generator)
 
     @torch.no_grad()
     def reset_parameters(
         self,
-        means: Sequence[float] | None = None,
+        moments: Sequence[Moments] | None = None,
         bias_std: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Draw log-normal positive weights and normal others, the sum of q blocks divided by √q."""
-        shrink = 1 / math.sqrt(max(1, len(self.positive) + len(self.signed)))
+        """Draw log-normal positive and normal other weights for outputs of variance 1, the sum of q blocks over √q."""
+        blocks = len(self.positive) + len(self.signed)
+        shrink = 1 / math.sqrt(max(1, blocks))
         self.bias.normal_(0.0, bias_std, generator=generator)
-        means = [0.0] * len(self.positive) if means is None else means
-        for block, n, mean in zip(
-            torch.split(self.theta, list(self.positive), dim=1), self.positive, means, strict=True
+        moments = [STANDARD] * blocks if moments is None else list(moments)
+        above, signed = moments[: len(self.positive)], moments[len(self.positive) :]
+        for block, n, fed in zip(
+            torch.split(self.theta, list(self.positive), dim=1), self.positive, above, strict=True
         ):
-            init = init_log_normal(n)
+            init = init_log_normal(n, fed)
             weight = block.normal_(init.log_mean, init.log_std, generator=generator).exp() * shrink
             block.copy_(POSITIVE_MAPS[self.positivity].inverse(weight))
-            self.bias.sub_(shrink * n * init.mean * mean)
-        for block, n in zip(torch.split(self.A, list(self.signed), dim=1), self.signed, strict=True):
-            block.normal_(0.0, shrink / math.sqrt(n), generator=generator)
+            self.bias.add_(shrink * init.bias)
+        for block, n, fed in zip(torch.split(self.A, list(self.signed), dim=1), self.signed, signed, strict=True):
+            block.normal_(0.0, shrink / math.sqrt(n * fed.square), generator=generator)
+
+    @property
+    def P(self) -> Float[Tensor, "out positive"]:
+        """The nonnegative weights π(Θ)."""
+        return POSITIVE_MAPS[self.positivity].forward(self.theta)
+
+    @property
+    def matrix(self) -> Float[Tensor, "out inputs_and_one"]:
+        """The effective weights and the bias, [π(Θ) | A | b], which act on the inputs and a constant 1."""
+        return torch.cat([self.P, self.A, self.bias[:, None]], dim=1)
 
     @property
     def weight(self) -> Float[Tensor, "out inputs"]:
         """The effective weights [π(Θ) | A]."""
-        return torch.cat([POSITIVE_MAPS[self.positivity].forward(self.theta), self.A], dim=1)
+        return torch.cat([self.P, self.A], dim=1)
 
     def forward(self, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows out"]:
         """Return the layer's outputs."""
@@ -209,23 +250,67 @@ class PositiveLinear(nn.Module):
         )
 
 
-def _grouped(a: Tensor, pieces: int) -> Tensor:
-    return a.reshape(*a.shape[:-1], -1, pieces)
+class _Extremum(torch.autograd.Function):
+    """The maximum or minimum over a dimension; its derivative is shared out among the entries that attain it.
+
+    `torch.amax` does the same, but several times as slowly for many rows when it comes to the gradient.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, dim: int, largest: bool) -> Tensor:
+        return a.amax(dim) if largest else a.amin(dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool], output: Tensor) -> None:
+        ctx.dim = inputs[1]
+        ctx.save_for_backward(inputs[0], output)
+        ctx.save_for_forward(inputs[0], output)
+
+    @staticmethod
+    def _attained(ctx: Any) -> Tensor:
+        a, extremum = ctx.saved_tensors
+        hit: Tensor = (a == extremum.unsqueeze(ctx.dim)).to(a.dtype)
+        return hit
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        hit = _Extremum._attained(ctx)
+        return hit * (gradient / hit.sum(ctx.dim)).unsqueeze(ctx.dim), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        hit = _Extremum._attained(ctx)
+        return (hit * tangent).sum(ctx.dim) / hit.sum(ctx.dim)
 
 
-def group_max(a: Float[Tensor, "rows inputs"], pieces: int) -> Float[Tensor, "rows units"]:
-    """Return the maximum of each `pieces` consecutive entries: convex and nondecreasing."""
-    return _grouped(a, pieces).amax(-1)
+def _extremum(a: Tensor, dim: int, largest: bool) -> Tensor:
+    if not torch.is_grad_enabled():
+        return _Extremum.forward(a, dim, largest)
+    found: Tensor = _Extremum.apply(a, dim, largest)  # type: ignore[no-untyped-call]
+    return found
 
 
-def group_min(a: Float[Tensor, "rows inputs"], pieces: int) -> Float[Tensor, "rows units"]:
-    """Return the minimum of each `pieces` consecutive entries: concave and nondecreasing."""
-    return _grouped(a, pieces).amin(-1)
+def _grouped(a: Tensor, pieces: int, dim: int) -> Tensor:
+    """Split dimension `dim` < 0 so that each group of consecutive entries lies along `dim`."""
+    split: Tensor = torch.unflatten(a, dim, (-1, pieces))
+    return split
 
 
-def log_mean_exp(a: Float[Tensor, "rows inputs"], pieces: int) -> Float[Tensor, "rows units"]:
-    """Return log of the mean of exp of each `pieces` consecutive entries: a smooth maximum."""
-    return _grouped(a, pieces).logsumexp(-1) - math.log(pieces)
+def group_max(a: Float[Tensor, "*any"], pieces: int, dim: int = -1) -> Float[Tensor, ...]:
+    """Return the maximum of each `pieces` consecutive entries along `dim` < 0: convex and nondecreasing."""
+    return _extremum(_grouped(a, pieces, dim), dim, True)
+
+
+def group_min(a: Float[Tensor, "*any"], pieces: int, dim: int = -1) -> Float[Tensor, ...]:
+    """Return the minimum of each `pieces` consecutive entries along `dim` < 0: concave and nondecreasing."""
+    return _extremum(_grouped(a, pieces, dim), dim, False)
+
+
+def log_mean_exp(a: Float[Tensor, "*any"], pieces: int, dim: int = -1) -> Float[Tensor, ...]:
+    """Return log of the mean of exp of each `pieces` consecutive entries along `dim` < 0: a smooth maximum."""
+    return _grouped(a, pieces, dim).logsumexp(dim) - math.log(pieces)
 
 
 def relu_n(a: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
@@ -239,7 +324,7 @@ def softplus(a: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 _ENTRYWISE: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "softplus": softplus, "relu_n": relu_n}
-_GROUPED: dict[str, Callable[[Tensor, int], Tensor]] = {"max": group_max, "min": group_min, "lse": log_mean_exp}
+_GROUPED: dict[str, Callable[[Tensor, int, int], Tensor]] = {"max": group_max, "min": group_min, "lse": log_mean_exp}
 
 
 _MIRROR = {"max": "min", "min": "max"}
@@ -251,10 +336,12 @@ class Part(NamedTuple):
     name: str
     mirrored: bool = False
 
-    def __call__(self, a: Tensor, pieces: int) -> Tensor:
+    def __call__(self, a: Tensor, pieces: int, dim: int = -1) -> Tensor:
+        if self == ("relu", True):
+            return a.clamp(max=0.0)
         if self.mirrored:
-            return -Part(self.name)(-a, pieces)
-        return _GROUPED[self.name](a, pieces) if self.grouped else _ENTRYWISE[self.name](a)
+            return -Part(self.name)(-a, pieces, dim)
+        return _GROUPED[self.name](a, pieces, dim) if self.grouped else _ENTRYWISE[self.name](a)
 
     @property
     def grouped(self) -> bool:
@@ -325,18 +412,24 @@ class Units:
         share, more = divmod(self.width, len(self.parts))
         return [(share + (i < more)) * (self.pieces if part.grouped else 1) for i, part in enumerate(self.parts)]
 
-    def __call__(self, a: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows width"]:
-        """Return the units' outputs."""
-        split = zip(self.parts, torch.split(a, self.sizes, dim=-1), strict=True)
-        return torch.cat([part(block, self.pieces) for part, block in split if block.shape[-1]], dim=-1)
+    def __call__(self, a: Float[Tensor, "*any"], dim: int = -1) -> Float[Tensor, ...]:
+        """Return the units' outputs, from pre-activations to units along `dim` < 0."""
+        if len(self.parts) == 1:
+            return self.parts[0](a, self.pieces, dim)
+        split = zip(self.parts, torch.split(a, self.sizes, dim), strict=True)
+        return torch.cat([part(block, self.pieces, dim) for part, block in split if block.shape[dim]], dim)
 
-    def mean(self) -> float:
-        """Return the mean output for standard normal pre-activations with correlation ½, from 2·2048 fixed draws."""
-        one = replace(self, width=len(self.parts))
+    def moments(self) -> Moments:
+        """Return those of the outputs for standard normal pre-activations of correlation ½, from 2·2048 fixed draws."""
+        two = replace(self, width=2 * len(self.parts))
         generator = torch.Generator().manual_seed(0)
-        shared, own = (torch.randn(2048, n, generator=generator) for n in (1, sum(one.sizes)))
+        shared, own = (torch.randn(2048, n, generator=generator) for n in (1, sum(two.sizes)))
         draws = (shared + own) / math.sqrt(2)
-        return float(one(torch.cat([draws, -draws])).mean())
+        outputs = two(torch.cat([draws, -draws])).double()
+        covariance = torch.cov(outputs.T)
+        own_part = covariance.diagonal().mean()
+        pairs = (covariance.sum() - covariance.trace()) / (covariance.numel() - len(covariance))
+        return Moments(*map(float, (outputs.mean(), outputs.square().mean(), own_part, pairs)))
 
 
 def convex_units(name: str, *, width: int, pieces: int = 4) -> Units:

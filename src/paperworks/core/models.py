@@ -20,7 +20,7 @@ import paperworks
 from paperworks.core.atomic import atomic_folder
 from paperworks.core.extras import require
 
-__all__ = ["FORMAT", "Model", "load", "save"]
+__all__ = ["FORMAT", "Model", "check_folder", "load", "save"]
 
 FORMAT = 1
 """Version of the folder's layout; `load` refuses every other."""
@@ -54,6 +54,20 @@ class Model:
     arrays: dict[str, Any]
     config: dict[str, Any]
     card: str | None
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder as a path if `save` would write there; ask before a long fit, not after it.
+
+    Raises
+    ------
+    FileExistsError
+        It is a file, or holds something else than a saved model.
+    """
+    target = Path(folder)
+    if target.exists() and not (target.is_dir() and (_is_model(target) or not any(target.iterdir()))):
+        raise FileExistsError(f"folder must be new, empty or a saved model, got {str(target)!r}")
+    return target
 
 
 def save(
@@ -96,9 +110,7 @@ def save(
     >>> model.arrays["weight"], model.config, model.card
     (array([1., 2.]), {'degree': 1}, '# A ranker')
     """
-    target = Path(folder)
-    if target.exists() and not (target.is_dir() and (_is_model(target) or not any(target.iterdir()))):
-        raise FileExistsError(f"folder must be new, empty or a saved model, got {str(target)!r}")
+    target = check_folder(folder)
     _check_json(config, "config")
     names: list[Any] = list(arrays)
     for name in names:

@@ -9,7 +9,7 @@ Structural: five facts per unit and column (increasing, decreasing, convex, conc
     product     nonnegative factors: a column in one factor keeps its facts; shared, it stays increasing if increasing
                 in all, convex if convex and increasing in all, nothing else
 
-Interval: see `paperworks.comonet.intervals`.
+Interval: see `paperworks.comonet.intervals`. Sampled: see `paperworks.comonet.counterexamples`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from paperworks.comonet.counterexamples import counterexample
 from paperworks.comonet.graph import (
     ACTIVATIONS,
     Activation,
@@ -134,7 +135,7 @@ class ColumnCertificate:
     status : str
         "proved", "violated" (see `witness`), "unknown" or "invalid" (weights that are not finite).
     method : str
-        "structural", "interval" or "none".
+        What decided it: "structural", "interval", "sampled" (a counterexample) or "none".
     domain : tuple of (low, high) or None
         Where it holds; None is all of R^d.
     witness : Witness or None
@@ -241,7 +242,8 @@ def certify(
     domain : sequence of (low, high) or mapping from column to (low, high), optional
         The box of interest; None in a pair is no limit. The default is the domain of a product model, else R^d.
     method : {"auto", "structural", "interval"}
-        "auto" is structural, then interval for what is left if the domain is finite and the layers allow it.
+        "auto" is structural, then interval for what is left if the domain is finite and the layers allow it, then a
+        sampled search for a counterexample to what is still left.
     max_boxes : int
         Budget of the interval method, a column; when it is used up the column is "unknown".
     rigorous : bool
@@ -307,9 +309,11 @@ def certify(
     columns = []
     for j, shape in enumerate(required):
         column = _structural_column(j, labels[j], shape, everywhere[j], inside[j], limit, scale)
-        if column.status != "proved" and search:
+        if column.status == "unknown" and search:
             assert box is not None
             column = _searched(column, graph, box, inside[j], max_boxes, rigorous)
+        if column.status == "unknown" and method == "auto":
+            column = _sampled(column, graph, limit, inside[j])
         columns.append(column)
     return Certificate(tuple(columns))
 
@@ -393,11 +397,7 @@ def _searched(
 ) -> ColumnCertificate:
     """Decide by branch and bound whatever part of the required shape is not known yet."""
     proved, boxes, unknown = known, 0, False
-    parts = [(1, column.required.monotonicity), (2, column.required.curvature)]
-    for order, sign in parts:
-        if sign == 0 or proved.satisfies(Shape.of(sign, 0) if order == 1 else Shape.of(0, sign)):
-            continue
-        field = {(1, 1): "increasing", (1, -1): "decreasing", (2, 1): "convex", (2, -1): "concave"}[order, sign]
+    for order, sign, field in _open(column.required, known):
         budget = max_boxes - boxes
         found = Decision("unknown", 0)
         if budget > 0:
@@ -411,6 +411,23 @@ def _searched(
             proved = proved._replace(**{field: True})
         unknown |= found.status == "unknown"
     return _with(column, proved, "unknown" if unknown else "proved", box, boxes, None)
+
+
+def _sampled(column: ColumnCertificate, graph: Graph, limit: Domain | None, known: Proved) -> ColumnCertificate:
+    """Look for a counterexample to whatever part of the required shape the structure leaves open."""
+    for order, sign, field in _open(column.required, known):
+        found = counterexample(graph, limit, column.index, order=order, sign=sign)
+        if found is not None:
+            witness = Witness(field, tuple(tuple(row) for row in found[0].tolist()), found[1])
+            return replace(column, status="violated", method="sampled", domain=limit, witness=witness)
+    return column
+
+
+def _open(required: Shape, known: Proved) -> list[tuple[int, int, str]]:
+    """Return what `required` asks for and is not known: order of the derivative, its sign, the property's name."""
+    parts = [(1, required.monotonicity, Shape.of(required.monotonicity, 0))]
+    parts.append((2, required.curvature, Shape.of(0, required.curvature)))
+    return [(order, sign, shape.value) for order, sign, shape in parts if not known.satisfies(shape)]
 
 
 def _with(
