@@ -520,3 +520,35 @@ def test_modules_that_cannot_be_read():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         certify(softplus_difference(), **arguments)
+
+
+class Shared(nn.Module):
+    """An activation in place of what another layer reads too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act = nn.Linear(1, 1), nn.ReLU(inplace=True)
+        self.one, self.two = nn.Linear(1, 1), nn.Linear(1, 1)
+
+    def forward(self, x):
+        a = self.first(x)
+        c = self.act(a)
+        return self.one(c) + self.two(a)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_a_module_that_does_not_compute_what_its_layers_say_is_refused(root):
+    with pytest.raises(TypeError, match="in place"):
+        certify(Shared())
+    net = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1))
+    part = net if root else net[0]
+    part.forward = lambda x: -x
+    with pytest.raises(TypeError, match="forward of its own instance"):
+        certify(net)
+
+
+def test_hooks_on_the_root_are_refused():
+    net = COMONet(["increasing"])
+    net.register_forward_hook(lambda module, inputs, output: -output)
+    with pytest.raises(TypeError, match="COMONet has forward hooks"):
+        certify(net)

@@ -1,3 +1,4 @@
+import json
 import pickle
 import time
 import warnings
@@ -307,3 +308,59 @@ def test_bad_types_and_data(table, model):
 def test_bad_labels(table, labels, ordinal, message):
     with pytest.raises(ValueError, match=message):
         COMONetClassifier(ordinal=ordinal).fit(table[0], np.repeat(labels, 40))
+
+
+def test_a_refit_that_fails_or_is_interrupted_leaves_the_model_as_it_was(table, monkeypatch):
+    X, y = table
+    model = COMONetRegressor(SHAPES, **SMALL | {"max_iter": 3}).fit(X, y)
+    before = model.predict(X)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(COMONetRegressor, "_fit_member", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, 1000 * y)
+    assert np.array_equal(model.predict(X), before)
+
+
+def test_parameters_set_after_the_fit_change_nothing_fitted(table):
+    X, y = table
+    model = COMONetRegressor(SHAPES, **SMALL | {"max_iter": 3}).fit(X, y)
+    before = model.predict(X)
+    model.set_params(link="log", unit="lse")
+    assert np.array_equal(model.predict(X), before)
+    with pytest.raises(ValueError, match="order must be 1"):
+        model.derivatives(X, order=2)
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, None])
+def test_a_saved_model_whose_scale_was_edited_is_refused(table, tmp_path, scale):
+    X, y = table
+    COMONetRegressor(SHAPES, **SMALL | {"max_iter": 3}).fit(X, y).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    about = json.loads(config.read_text())
+    about["config"]["fitted"]["scale"] = scale
+    config.write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"scale|damaged"):
+        COMONetRegressor.load(tmp_path / "model")
+
+
+def test_targets_and_columns_of_any_scale_are_fitted(table):
+    X, y = table
+    options = SMALL | {"max_iter": 40}
+    plain = COMONetRegressor(SHAPES, **options).fit(X, y).score(X, y)
+    tiny = COMONetRegressor(SHAPES, **options).fit(X * 1e-13, y * 1e-13)
+    assert tiny.score(X * 1e-13, y * 1e-13) == pytest.approx(plain, abs=0.05)
+    assert COMONetRegressor(**options).fit([[0.0], [1.0]], [1e-9, 1e-9]).predict([[0.5]]) == pytest.approx(1e-9)
+
+
+def test_labels_that_are_numbers_in_another_order_are_refused(table):
+    X, y = table
+    numbered = X.set_axis([2, 1, 0], axis=1)
+    with pytest.raises(ValueError, match="named by strings"):
+        COMONetRegressor({0: "increasing"}, **SMALL).fit(numbered, y)
+    with pytest.raises(ValueError, match="given twice"):
+        COMONetRegressor(domain={"vol": (-9, 9), 2: (-99, 99)}, **SMALL).fit(X, y)
+    sized = COMONetRegressor(SHAPES, **SMALL | {"width": np.int64(2), "max_iter": 2}).fit(X, y)
+    assert sized._network["width"] == 2

@@ -37,7 +37,7 @@ def table(**columns):
     names = {"method", "unit", "target", "data", "rows", "noise", "strength"}
     frame = pd.DataFrame(columns)
     frame = frame.rename(columns=lambda name: f"param.{name}" if name in names else f"value.{name}")
-    return frame.assign(**{"run.seed": 0})
+    return frame.assign(**{"param.seed": 0})
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_option_smile_shades_what_is_negative():
     smile = pd.concat(
         [table(method=[method] * 4, strike=strikes, price=[3.0, 4, 2, 1], density=d) for method, d in densities.items()]
     )
-    other = smile.assign(**{"run.seed": 1, "value.price": 0.0, "value.density": 0.0})
+    other = smile.assign(**{"param.seed": 1, "value.price": 0.0, "value.density": 0.0})
     figure = plots.option_smile(pd.concat([other, smile]))  # of two seeds the first is drawn
     prices, ours, mlp = figure.axes  # XGBoost has prices, but no density
     assert [len(ax.get_lines()) for ax in figure.axes] == [4, 2, 2]

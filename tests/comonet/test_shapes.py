@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from paperworks.comonet.shapes import Shape, resolve_shapes
@@ -103,3 +104,10 @@ def test_resolve_reads_every_form() -> None:
 def test_resolve_refuses(shapes: object, names: list[str] | None, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         resolve_shapes(shapes, 2, names)
+
+
+def test_a_series_is_read_by_its_index_and_a_set_is_refused():
+    series = pd.Series({"c": "inc", "a": "dec"})
+    assert resolve_shapes(series, 3, ["a", "b", "c"]) == (Shape.DECREASING, Shape.FREE, Shape.INCREASING)
+    with pytest.raises(TypeError, match="set"):
+        resolve_shapes({"inc", "dec"}, 2)

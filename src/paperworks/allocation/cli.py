@@ -19,6 +19,7 @@ from paperworks.core.commands import (
     read_frame,
     write_frame,
     write_output,
+    write_report,
 )
 
 if TYPE_CHECKING:
@@ -365,11 +366,5 @@ def _write_report(
     pictures: list[Any],
     more: list[Any] | None = None,
 ) -> None:
-    from paperworks.core.report.page import Facts, Picture, Section, Table, page
-
-    shown = [
-        Section(picture.get_suptitle() or title, Picture(picture, alt=picture.get_suptitle())) for picture in pictures
-    ]
     told = {name.replace("_", " "): _words(value) for name, value in facts.items() if value is not None}
-    sections = [Section("Result", Facts(told), Table(table)), *shown, *(more or [])]
-    write_output(page(f"{title} — allocation", sections), path)
+    write_report(path, title, "allocation", told, table, pictures, more or [])

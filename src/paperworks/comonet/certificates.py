@@ -143,7 +143,7 @@ class ColumnCertificate:
     boxes : int
         Boxes bounded by the interval method.
     scale : str
-        The function it is about: "prediction" or "decision_function".
+        The function it is about: "prediction", "log_prediction" or "decision_function".
     """
 
     index: int

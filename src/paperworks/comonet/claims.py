@@ -672,7 +672,7 @@ def _price(trial: Trial, train: Any) -> Callable[[Floats], Any]:
 
 
 def _judge_smile(smile: pd.DataFrame) -> Verdict:
-    scores = smile.drop_duplicates(["param.method", "run.seed"])
+    scores = smile.drop_duplicates(["param.method", "param.seed"])
     nmse, negative, rising = (
         {method: _mean(scores, method, f"value.{name}") for method in set(scores["param.method"])}
         for name in ("nmse", "negative", "rising")
@@ -721,7 +721,7 @@ def _real_trials(scale: Scale) -> list[Trial]:
         for method in REAL_METHODS
         if full or method != "comonet-relu"
         for seed in range(2 if full and data != "compas" else 1)
-        for fold in range(5 if full else 3)
+        for fold in range((2 if data == "compas" else 5) if full else 3)
     ]
 
 

@@ -18,11 +18,11 @@ from paperworks.core.commands import (
     read_frame,
     write_frame,
     write_output,
+    write_report,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from paperworks.comonet.estimators import COMONetClassifier, COMONetRegressor
 
@@ -123,7 +123,7 @@ def fit(
 
         facts = {"rows": len(X), f"training {measure}": score, "iterations": model.n_iter_}
         pictures = [certificate_strip(model.certificate_), profiles(model, X)]
-        _write_report("Fit", facts, model.certificate_.to_frame(), pictures, report)
+        write_report(report, "Fit", "comonet", facts, model.certificate_.to_frame(), pictures)
 
 
 @app.command()
@@ -151,7 +151,7 @@ def predict(
     if report is not None:
         from paperworks.comonet.plots import profiles
 
-        _write_report("Prediction", {"rows": len(result)}, result, [profiles(fitted, X)], report)
+        write_report(report, "Prediction", "comonet", {"rows": len(result)}, result, [profiles(fitted, X)])
 
 
 @app.command()
@@ -177,7 +177,8 @@ def certify(
         from paperworks.comonet.plots import certificate_strip
 
         facts = {"model": str(model), "proved": certificate.ok}
-        _write_report("Certificate", facts, certificate.to_frame(), [certificate_strip(certificate)], report)
+        pictures = [certificate_strip(certificate)]
+        write_report(report, "Certificate", "comonet", facts, certificate.to_frame(), pictures)
     if not certificate.ok:
         raise typer.Exit(1)
 
@@ -225,6 +226,8 @@ def _inputs(table: pd.DataFrame, target: str, columns: str | None, ignore: str |
     for name in named:
         if name not in table:
             raise ValueError(f"--columns and --ignore must name columns, got {name!r}; {_listed(table)}")
+        if _words(columns).count(name) > 1:
+            raise ValueError(f"--columns must name a column once, got {name!r} twice")
     inputs = [name for name in _words(columns) or map(str, table) if name not in (target, *_words(ignore))]
     if not inputs:
         raise ValueError("no column is left as an input")
@@ -263,7 +266,7 @@ def _numbers(table: pd.DataFrame, names: Sequence[str], where: Any, advice: str 
         if bad.any():
             row = int(bad.to_numpy().argmax())
             cell = table[name].iloc[row]
-            got = "an empty cell" if pd.isna(cell) else repr(cell)
+            got = "an empty cell" if pd.isna(cell) else str(cell) if isinstance(cell, float) else repr(cell)
             raise ValueError(f"{where}, row {row + 2}: column {name!r} must hold finite numbers, got {got}{advice}")
     return numbers
 
@@ -348,15 +351,3 @@ def _read(folder: Path) -> Any:
 
     kind = models.load(folder, slug="comonet").config.get("class")
     return (COMONetClassifier if kind == "COMONetClassifier" else COMONetRegressor).load(folder)
-
-
-def _write_report(
-    title: str, facts: dict[str, Any], table: pd.DataFrame, pictures: Sequence[Figure], path: Path
-) -> None:
-    from paperworks.core.report.page import Facts, Picture, Section, Table, page
-
-    shown = [
-        Section(picture.get_suptitle() or title, Picture(picture, alt=picture.get_suptitle() or title))
-        for picture in pictures
-    ]
-    write_output(page(f"{title} — comonet", [Section("Result", Facts(facts), Table(table)), *shown]), path)

@@ -88,8 +88,18 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
             warnings.warn("positivity='abs' gets stuck with solver='lbfgs': take 'exp', or solver='adam'", stacklevel=4)
 
     def _fit(self: E, X: Any, y: Any, sample_weight: Any) -> E:
+        before = self.__dict__.copy()
+        try:
+            return self._fit_anew(X, y, sample_weight)
+        except BaseException:
+            # A refit that fails or is interrupted leaves the model as it was, not half of each.
+            self.__dict__ = before
+            raise
+
+    def _fit_anew(self: E, X: Any, y: Any, sample_weight: Any) -> E:
         self._check_parameters()
         _refuse_text(X)
+        _refuse_labels(X, self.shapes)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=isinstance(self, RegressorMixin))
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         # Rows of weight zero are rows that are not there, also for scales, knots, classes and held-out rows.
@@ -166,10 +176,10 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         """Return the arguments of `COMONet`, as JSON values."""
         center = np.average(X, axis=0, weights=weights)
         scale = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
-        scale[scale < 1e-12 * np.maximum(1, np.abs(center))] = 1
+        scale[scale <= 1e-12 * np.abs(center)] = 1
         levels = np.arange(1, self.product_knots + 1) / (self.product_knots + 1)
         knots = np.quantile(X, levels, axis=0, weights=weights, method="inverted_cdf").T
-        return {name: getattr(self, name) for name in _NETWORK} | {
+        return {name: _plain(getattr(self, name)) for name in _NETWORK} | {
             "shapes": [str(shape) for shape in self.shapes_],
             "domain": self.domain_.tolist(), "knots": knots.tolist(),
             "center": center.tolist(), "scale": scale.tolist(),
@@ -190,8 +200,12 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         low, high = X.min(axis=0), X.max(axis=0)
         margin = np.where(high > low, 1e-4 * (high - low), np.maximum(1, np.abs(low)))
         self.domain_ = np.column_stack([low - margin, high + margin])
+        given = set[int]()
         for key, bounds in ({} if self.domain is None else _mapping(self.domain)).items():
             column = self._column(key, "domain")
+            if column in given:
+                raise ValueError(f"domain has column {column} given twice, the second time as {key!r}")
+            given.add(column)
             try:
                 below, above = bounds
             except (TypeError, ValueError):
@@ -283,10 +297,12 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         single = columns is not None and (isinstance(columns, (str, Integral)))
         keys = range(rows.shape[1]) if columns is None else [columns] if single else list(columns)
         chosen = [self._column(key, "columns") for key in keys]
-        if order == 2 and (self.unit not in _SMOOTH or self.interactions != "additive"):
+        # As fitted: the parameters may have been set anew since.
+        unit, interactions = self._network["unit"], self._network["interactions"]
+        if order == 2 and (unit not in _SMOOTH or interactions != "additive"):
             raise ValueError(
                 "order must be 1 unless unit is 'softplus' or 'lse' and interactions is 'additive': second derivatives "
-                f"of piecewise linear functions are 0 or do not exist, got unit={self.unit!r}"
+                f"of piecewise linear functions are 0 or do not exist, got unit={unit!r}, interactions={interactions!r}"
             )
         slopes: Tensor
         (slopes,) = torch.autograd.grad(self._response(self.module_(rows)).sum(), rows, create_graph=order == 2)
@@ -393,6 +409,7 @@ class _COMONetBase(BaseEstimator):  # type: ignore[misc]
         parameters = self.get_params(deep=False)
         if not isinstance(self.random_state, Integral):
             parameters["random_state"] = None
+        parameters["device"] = str(self.device)
         # By column, as `fit` understood them: keys of a mapping need not be strings.
         parameters["shapes"] = [str(shape) for shape in self.shapes_]
         if self.domain is not None:
@@ -528,9 +545,12 @@ def _device(name: Any, solver: str) -> torch.device:
         # Full-batch fits of small data wait for the launches of a GPU.
         return torch.device("cuda" if solver == "adam" and torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be 'auto' or a torch device, got {name!r}") from error
+        device = torch.empty(0, device=name).device
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ValueError(f"device must be 'auto' or a torch device that is here, got {name!r}: {error}") from error
+    if device.type == "meta":
+        raise ValueError(f"device must hold numbers, got {name!r}")
+    return device
 
 
 def _refuse_text(X: Any) -> None:
@@ -545,6 +565,15 @@ def _refuse_text(X: Any) -> None:
                 f"X must hold numbers, got {X[name].dtype} in column {name!r}: encode it first, for example with "
                 "sklearn.preprocessing.OneHotEncoder"
             ) from None
+
+
+def _refuse_labels(X: Any, shapes: Any) -> None:
+    """Raise where a key of `shapes` could be meant as a label of a column or as its position."""
+    if not isinstance(X, pd.DataFrame) or not isinstance(shapes, (Mapping, pd.Series)):
+        return
+    labels: list[Any] = list(X.columns)
+    if not all(isinstance(label, str) for label in labels) and labels != list(range(len(labels))):
+        raise ValueError(f"X must have columns named by strings where shapes are given by column, got {labels[:5]}")
 
 
 def _mapping(domain: Any) -> Mapping[Any, Any]:
@@ -710,10 +739,6 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
     def _scale(self) -> str:
         return "log_prediction" if self._log_link else "prediction"
 
-    @property
-    def _log_link(self) -> bool:
-        return bool(self.link == "log" or self.loss == "poisson")
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self.loss, "loss", ("squared_error", "absolute_error", "huber", "quantile", "poisson"))
@@ -722,6 +747,7 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any], weights: Floats) -> Floats:
         y = y.astype(np.float64)
+        self._log_link = bool(self.link == "log" or self.loss == "poisson")
         concave = [self._name(j) for j, shape in enumerate(self.shapes_) if shape.curvature < 0]
         if self._log_link and concave:
             raise ValueError(
@@ -735,7 +761,9 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
         else:
             self.offset_ = float(np.average(y, weights=weights))
             scale = float(np.sqrt(np.average((y - self.offset_) ** 2, weights=weights)))
-        self.scale_ = scale if scale > 1e-12 * abs(self.offset_) else 1.0
+        if not np.isfinite([self.offset_, scale]).all():
+            raise ValueError("y must have a finite mean and standard deviation, its numbers are too large")
+        self.scale_ = scale if scale > 1e-12 * abs(self.offset_) else abs(self.offset_) or 1.0
         return (y - self.offset_) / self.scale_
 
     def _loss(self, targets: Floats, weights: Floats) -> Loss:
@@ -745,10 +773,13 @@ class COMONetRegressor(RegressorMixin, _COMONetBase):  # type: ignore[misc]
         return self.scale_ * torch.exp(outputs) if self._log_link else self.offset_ + self.scale_ * outputs
 
     def _fitted(self) -> dict[str, Any]:
-        return {"offset": self.offset_, "scale": self.scale_}
+        return {"offset": self.offset_, "scale": self.scale_, "log_link": self._log_link}
 
     def _set_fitted(self, fitted: Mapping[str, Any]) -> None:
-        self.offset_, self.scale_ = fitted["offset"], fitted["scale"]
+        self.offset_, self.scale_ = float(fitted["offset"]), float(fitted["scale"])
+        self._log_link = bool(fitted["log_link"])
+        if not (np.isfinite([self.offset_, self.scale_]).all() and self.scale_ > 0):
+            raise ValueError(f"the model's scale must be positive and finite, got {fitted}")
 
 
 class COMONetClassifier(ClassifierMixin, _COMONetBase):  # type: ignore[misc]
@@ -763,7 +794,7 @@ class COMONetClassifier(ClassifierMixin, _COMONetBase):  # type: ignore[misc]
     ordinal : bool
         Whether the classes are ordered, as numbers or as an ordered categorical; then there may be more than two.
     shapes, width, depth, unit, pieces, mono_unit, positivity, interactions, product_rank, product_knots, domain
-        As for `COMONetRegressor`; so are all others.
+        As for `COMONetRegressor`; so are all others, but `alpha` is larger, because classes tell less than numbers.
 
     Attributes
     ----------
@@ -907,3 +938,6 @@ class COMONetClassifier(ClassifierMixin, _COMONetBase):  # type: ignore[misc]
     def _set_fitted(self, fitted: Mapping[str, Any]) -> None:
         self.classes_ = np.array(fitted["classes"], dtype=fitted["dtype"])
         self.thresholds_ = np.array(fitted["thresholds"], dtype=np.float64)
+        cuts = self.thresholds_
+        if cuts.shape != (len(self.classes_) - 1,) or not (np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()):
+            raise ValueError(f"the model's thresholds must increase, one fewer than its classes, got {cuts.tolist()}")

@@ -170,7 +170,7 @@ class FitLog:
     n_iter : int
         Iterations of L-BFGS, or epochs of Adam.
     converged : bool
-        Whether the solver stopped by itself before the limit.
+        Whether it stopped at a small gradient, or because held-out rows were fitted no better.
     """
 
     loss: list[float] = field(repr=False)
@@ -251,13 +251,14 @@ def fit_lbfgs(
     options = {"maxcor": _HISTORY, "maxiter": max_iter, "maxfun": 4 * max_iter, "gtol": tol, "ftol": 0.0}
     try:
         start = _flat(best.parameters)
-        minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=look, options=options)
+        found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=look, options=options)
     except _BadValue:
         best.restore()
         log = fit_adam(objective, rows, validation=validation, max_iter=max_iter, patience=patience, seed=seed)
         return FitLog(curve + log.loss, done + log.n_iter, log.converged)
     best.restore()
-    return FitLog(curve, done, done < max_iter)
+    # 0: the gradient is small; 99: `look` had enough.
+    return FitLog(curve, done, found.status in (0, 99))
 
 
 def _flat(tensors: Sequence[Tensor]) -> NDArray[np.float64]:

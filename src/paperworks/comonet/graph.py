@@ -394,10 +394,40 @@ def graph_of(module: nn.Module) -> Graph:
     ...
     TypeError: layer '1' (GELU) is not supported...
     """
+    for path, part in module.named_modules():
+        where = f"layer {path!r} ({type(part).__name__})" if path else type(part).__name__
+        if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):
+            raise TypeError(f"{where} has forward hooks or a forward of its own instance, which are not supported")
     own = getattr(module, "to_graph", None)
     if own is not None:
-        graph: Graph = own()
-        return graph
+        stated: Graph = own()
+        return stated
+    graph = _traced_graph(module)
+    if graph.is_finite():
+        _compare(module, graph)
+    return graph
+
+
+def _compare(module: nn.Module, graph: Graph) -> None:
+    """Raise if the module computes something else than its layers say, as with activations in place of another's input."""
+    like = next(module.parameters())
+    if not like.is_floating_point() or like.is_meta:
+        raise TypeError(f"parameters must be real numbers, got {like.dtype} on {like.device}")
+    generator = torch.Generator().manual_seed(0)
+    rows = 2 * torch.randn((16, graph.n_columns), generator=generator, dtype=torch.float64).to(like.dtype)
+    with torch.no_grad():
+        outputs = module(rows.to(like.device)).reshape(-1).to("cpu", torch.float64)
+    entries = graph.values(rows)
+    size = max(float(entry.abs().max()) for entry in entries)
+    gap = float((outputs - entries[-1][:, 0]).abs().max())
+    if gap > math.sqrt(torch.finfo(like.dtype).eps) * size:
+        raise TypeError(
+            f"{type(module).__name__} computes something else than its layers say, by {gap:.3g}: does an activation work "
+            "in place on what another layer reads, or is there a hook for all modules?"
+        )
+
+
+def _traced_graph(module: nn.Module) -> Graph:
     try:
         traced = fx.symbolic_trace(module if _is_container(module) else nn.Sequential(module))
     except Exception as error:  # fx raises whatever the traced code does with a proxy
@@ -446,8 +476,6 @@ def _append(builder: GraphBuilder, index: dict[fx.Node, int], traced: fx.GraphMo
 
 def _append_module(builder: GraphBuilder, source: int, path: str, traced: fx.GraphModule) -> int:
     layer = traced.get_submodule(path)
-    if layer._forward_hooks or layer._forward_pre_hooks:
-        raise TypeError(f"layer {path!r} ({type(layer).__name__}) has forward hooks, which are not supported")
     if isinstance(layer, nn.Linear):
         return builder.affine([(source, layer.weight)], layer.bias)
     for kind, (name, parameter) in _MODULES.items():

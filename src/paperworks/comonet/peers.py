@@ -80,8 +80,8 @@ def fit_method(
     classify : bool
         Whether `y` holds classes.
     tune : bool
-        Whether to choose among nine candidates by 3-fold cross-validation inside these rows (squared error or log
-        loss); otherwise the method has its own defaults.
+        Whether to choose among nine candidates (``"comonet-relu"`` three) by 3-fold cross-validation inside these rows
+        (squared error or log loss); otherwise the method has its own defaults.
     seed : int
         Of starts and folds.
 

@@ -276,7 +276,7 @@ def blind_spot(targets: pd.DataFrame, maps: pd.DataFrame) -> Figure:
 
 def option_smile(smile: pd.DataFrame) -> Figure:
     """Draw one option's price against the strike, and the density that the prices imply, red where negative."""
-    smile = smile[smile["run.seed"] == smile["run.seed"].min()]
+    smile = smile[smile["param.seed"] == smile["param.seed"].min()]
     methods = _by(smile, "param.method")
     densities = [
         (method, rows) for method, rows in methods if method != "truth" and rows["value.density"].notna().any()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
 from numbers import Integral
 from typing import Any
+
+import pandas as pd
 
 from paperworks.core.validation import check_integer, check_names
 
@@ -153,7 +155,7 @@ def resolve_shapes(shapes: Any, n_features: int, feature_names: Sequence[str] | 
     ----------
     shapes : None, str, sequence or mapping
         None: all free. One string: that shape for all columns. A sequence: one shape a column. A mapping from column
-        names or indices to shapes: the columns that are not named are free.
+        names or indices to shapes, or a Series with such an index: the columns that are not named are free.
     n_features : int
         Number of columns.
     feature_names : sequence of str, optional
@@ -179,6 +181,10 @@ def resolve_shapes(shapes: Any, n_features: int, feature_names: Sequence[str] | 
     names = None if feature_names is None else check_names(feature_names, "feature_names", length=n_features)
     if shapes is None or isinstance(shapes, str):
         return (Shape.parse(shapes),) * n_features
+    if isinstance(shapes, pd.Series):
+        shapes = dict(shapes.items())
+    if isinstance(shapes, Set):
+        raise TypeError(f"shapes must have an order or names, got a set: {shapes!r}")
     if isinstance(shapes, Mapping):
         return _from_mapping(shapes, n_features, names)
     try:

@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -18,6 +18,7 @@ from paperworks.core.paper import systems
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = [
     "DebugOption",
@@ -31,6 +32,7 @@ __all__ = [
     "run",
     "write_frame",
     "write_output",
+    "write_report",
 ]
 
 OutOption = Annotated[Path | None, typer.Option("-o", "--out", help="Write here instead of standard output ('-').")]
@@ -172,3 +174,22 @@ def write_frame(frame: pd.DataFrame, out: Path | None, *, as_json: bool = False)
     else:
         text = frame.to_csv(index=False)
     write_output(text, out)
+
+
+def write_report(
+    path: Path,
+    title: str,
+    slug: str,
+    facts: Mapping[str, Any],
+    table: pd.DataFrame,
+    pictures: Sequence[Figure] = (),
+    more: Sequence[Any] = (),
+) -> None:
+    """Write an HTML page: facts and a table, a section a picture under the picture's own title, and more sections."""
+    from paperworks.core.report.page import Facts, Picture, Section, Table, page
+
+    shown = [
+        Section(picture.get_suptitle() or title, Picture(picture, alt=picture.get_suptitle() or title))
+        for picture in pictures
+    ]
+    write_output(page(f"{title} — {slug}", [Section("Result", Facts(facts), Table(table)), *shown, *more]), path)
