@@ -440,7 +440,9 @@ def _dots(ax: Axes, table: pd.DataFrame, across: str, by: str) -> None:
         ax.plot(rows["value.nmse"], at, "o", color=_colour(method), alpha=0.8, label=_label(method))
     ax.set_yticks(range(len(names)), [_label(name) for name in names])
     ax.set(xscale="log", xlabel="squared error over the variance", ylim=(len(names) - 0.5, -0.5))
-    ax.legend(frameon=False)
+    made = ax.get_figure(root=True)
+    assert made is not None
+    made.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
 
 
 def _smallest(regimes: pd.DataFrame) -> pd.DataFrame:
