@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import r2_score
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
 
-from paperworks.comonet import COMONetRegressor, load_electricity, make_cobb_douglas, make_saddle
+from paperworks.comonet import COMONetRegressor, load_auto_mpg, load_electricity, make_cobb_douglas, make_saddle
 
 SMALL: dict[str, Any] = {"width": 4, "max_iter": 40, "random_state": 0}
 LOW, HIGH = 0.1, 4.0
@@ -68,3 +68,11 @@ def test_the_cost_of_electricity_rises_with_output_and_prices() -> None:
     model = COMONetRegressor(firms.shapes, width=2, max_iter=30, random_state=0)
     folds = KFold(5, shuffle=True, random_state=0)
     assert r2_score(firms.target, cross_val_predict(model, firms.data, firms.target, cv=folds)) >= 0.98
+
+
+def test_fuel_economy_with_default_settings():
+    cars = load_auto_mpg()
+    folds = KFold(3, shuffle=True, random_state=0)
+    model = COMONetRegressor(cars.shapes, random_state=0)
+    scores = cross_val_score(model, cars.data, cars.target, cv=folds, scoring="neg_mean_squared_error")
+    assert -scores.mean() <= 9
