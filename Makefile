@@ -16,14 +16,14 @@ demo: $(STAMPS)/demo
 	@echo "Open $(CURDIR)/paperworks-out/report/index.html"
 
 test: lint $(STAMPS)/test
-	$(PYTEST) -n 2 --dist loadgroup -m "not slow"
+	$(PYTEST) -n 2 -m "not slow"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-types: $(STAMPS)/test
-	PYTHONPATH=tools $(PYTEST) -n 2 --dist loadgroup -m "not slow and not untyped" --jaxtyping-packages=paperworks,typechecker.check tests
+	PYTHONPATH=tools $(PYTEST) -n 2 -m "not slow and not untyped" --jaxtyping-packages=paperworks,typechecker.check tests
 
 test-all: lint $(STAMPS)/test
-	$(PYTEST) -n 2 --dist loadgroup
+	$(PYTEST) -n 2
 
 lint: $(STAMPS)/test
 	$(BIN)/ruff check .

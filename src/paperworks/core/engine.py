@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import joblib
+from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import threadpool_limits
 
@@ -96,7 +97,7 @@ class Engine:
     def _backend(self) -> Iterator[int]:
         """Set up the joblib backend and yield how many threads it may use in all."""
         if self.kind == "local":
-            with joblib.parallel_config(backend="loky", initializer=_leave_interrupts):
+            with joblib.parallel_config(backend="loky", initializer=_prepare_worker):
                 yield cores()
             return
         distributed = require("distributed", "distributed")
@@ -115,9 +116,12 @@ class Engine:
             yield sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
 
 
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C, which every process of a terminal gets, to the parent: it stops the workers."""
+def _prepare_worker() -> None:
+    """Make this process a worker that stays until it is told to go."""
+    # Ctrl-C, which every process of a terminal gets, is left to the parent: it stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Loky replaces a worker that has grown by 300 MB, with a warning; importing torch takes more than that.
+    process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
 
 
 def _parallel(workers: int, numbered: list[tuple[int, Call]]) -> Iterator[tuple[int, Any]]:
