@@ -42,9 +42,9 @@ def regimes(**changes: float) -> pd.DataFrame:
 
 
 def test_one_broken_segment_or_one_missing_proof_fails_the_guarantee():
-    assert RULES["eight_regimes"](regimes(), None).word == "holds"
-    assert RULES["eight_regimes"](regimes(violated=0.001), None).word == "fails"
-    assert RULES["eight_regimes"](regimes(certified=False), None).word == "fails"
+    assert RULES["eight_regimes"](regimes(), table([])).word == "holds"
+    assert RULES["eight_regimes"](regimes(violated=0.001), table([])).word == "fails"
+    assert RULES["eight_regimes"](regimes(certified=False), table([])).word == "fails"
 
 
 def test_competitors_decide_and_a_better_gam_is_told():
@@ -147,7 +147,7 @@ def test_random_networks_ulps_answers_and_products_can_fail():
 
 
 def test_data_that_cannot_be_had_are_said_to_be_out_of_reach():
-    assert RULES["large_real"](None).word == "out of reach"
+    assert RULES["large_real"](table([])).word == "out of reach"
 
 
 def test_every_unit_is_connected_as_the_table_says():

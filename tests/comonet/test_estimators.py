@@ -355,6 +355,7 @@ def test_targets_and_columns_of_any_scale_are_fitted(table):
     assert COMONetRegressor(**options).fit([[0.0], [1.0]], [1e-9, 1e-9]).predict([[0.5]]) == pytest.approx(1e-9)
 
 
+@pytest.mark.untyped
 def test_labels_that_are_numbers_in_another_order_are_refused(table):
     X, y = table
     numbered = X.set_axis([2, 1, 0], axis=1)
