@@ -40,7 +40,7 @@ def weights(net: nn.Module) -> int:
     return sum(parameter.numel() for name, parameter in net.named_parameters() if not name.endswith("bias"))
 
 
-def side_by_side(first: Callable[[], object], second: Callable[[], object], rounds: int = 25) -> tuple[float, float]:
+def side_by_side(first: Callable[[], object], second: Callable[[], object], rounds: int = 50) -> tuple[float, float]:
     """Return the CPU seconds of the fastest call of each, in turns, without what they wait for others."""
     best = [math.inf, math.inf]
     for _ in range(rounds):

@@ -166,9 +166,10 @@ def test_quantiles_and_early_stopping(table):
     options = SMALL | {"width": 2, "max_iter": 40, "alpha": 0.0}
     high = COMONetRegressor(SHAPES, loss="quantile", quantile=0.9, **options).fit(X, y)
     assert np.mean(y <= high.predict(X)) == pytest.approx(0.9, abs=0.05)
+    options |= {"width": 4, "max_iter": 400}
     early = COMONetRegressor(SHAPES, early_stopping=True, n_iter_no_change=5, **options).fit(X, y)
-    assert early.n_iter_ <= 40
-    assert early.score(X, y) > 0.85
+    assert early.n_iter_ < 400
+    assert early.score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("loss", ["absolute_error", "huber", "poisson"])

@@ -92,7 +92,7 @@ def _regime_trials(scale: Scale) -> list[Trial]:
         for rows, noise in cases
         for method in REGIME_METHODS
         if tune or method != "comonet-relu"
-        for seed in range(1 if not tune else 5 if rows == 600 else 2)
+        for seed in range(5 if tune else 1)
     ]
 
 
@@ -720,8 +720,8 @@ def _real_trials(scale: Scale) -> list[Trial]:
         for data in (tuple(_LOADERS) if full else ("auto-mpg", "heart"))
         for method in REAL_METHODS
         if full or method != "comonet-relu"
-        for seed in range(2 if full and data != "compas" else 1)
-        for fold in range((2 if data == "compas" else 5) if full else 3 if data == "auto-mpg" else 1)
+        for seed in range(3 if full and data != "compas" else 1)
+        for fold in range(5 if full else 3 if data == "auto-mpg" else 1)
     ]
 
 

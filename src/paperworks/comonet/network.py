@@ -71,8 +71,13 @@ class _Layer(nn.Module):
         )
 
     def forward(self, state: dict[str, Tensor]) -> Tensor:
-        a = self.linear.matrix @ torch.cat([state[source] for source in (*self.sources, "one")])
-        return a if self.units is None else self.units(a, dim=-2)
+        if self.units is None:  # One row: adding up products is faster than putting the sources side by side.
+            blocks = torch.split(self.linear.weight, [*self.linear.positive, *self.linear.signed], dim=1)
+            a = self.linear.bias[:, None]
+            for source, weight in zip(self.sources, blocks, strict=True):
+                a = torch.addmm(a, weight, state[source])
+            return a
+        return self.units(self.linear.matrix @ torch.cat([state[source] for source in (*self.sources, "one")]), dim=-2)
 
     def to_graph(self, builder: GraphBuilder, state: dict[str, int]) -> int:
         """Append the layer; its node is returned."""
