@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -341,15 +341,19 @@ def _domain(domain: Any, n: int, names: Sequence[str] | None) -> Domain | None:
                 raise ValueError(f"domain has an unknown column {key!r}; known are {list(names or range(n))}")
             pairs[names.index(key) if names is not None and known else key] = pair
     else:
-        pairs = list(domain)
+        pairs = list(domain) if isinstance(domain, Iterable) else [domain]
         if len(pairs) != n:
-            raise ValueError(f"domain must have length {n}, one (low, high) a column, got {len(pairs)}")
+            raise ValueError(f"domain must have length {n}, one (low, high) a column, got {domain!r}")
     box = []
     for j, pair in enumerate(pairs):
-        low, high = (-math.inf, math.inf) if pair is None else pair
-        low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        column = f"domain of column {names[j] if names else j}"
+        try:
+            low, high = (None, None) if pair is None else pair
+            low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        except (TypeError, ValueError):
+            raise ValueError(f"{column} must be two numbers (low, high), got {pair!r}") from None
         if not low < high:
-            raise ValueError(f"domain of column {names[j] if names else j} must have low < high, got ({low}, {high})")
+            raise ValueError(f"{column} must have low < high, got ({low}, {high})")
         box.append((low, high))
     return tuple(box)
 
