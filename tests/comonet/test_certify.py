@@ -506,7 +506,7 @@ def test_modules_that_cannot_be_read():
         ({"method": "interval"}, "domain must have finite bounds"),
         ({"method": "interval", "domain": [(0, None)]}, "domain must have finite bounds"),
         ({"domain": [(0, 1), (0, 1)]}, r"domain must have length 1, .* got \[\(0, 1\), \(0, 1\)\]"),
-        ({"domain": 5}, "domain must have length 1, .* got 5"),
+        ({"domain": 5}, "domain of column 0 must be two numbers"),
         ({"domain": [("low", 1)]}, "domain of column 0 must be two numbers"),
         ({"domain": [(0, 1, 2)]}, "domain of column 0 must be two numbers"),
         ({"domain": [(1, 1)]}, "domain of column 0 must have low < high"),
