@@ -61,6 +61,13 @@ class TestNames:
         assert all(name.replace(" ", "").isalpha() and name.endswith("s") for name in INVENTED_TEAMS + REAL_TEAMS)
 
 
+@pytest.fixture
+def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave only what is embedded."""
+    monkeypatch.setenv("PAPERWORKS_OFFLINE", "1")
+    monkeypatch.delenv("PAPERWORKS_DATA", raising=False)
+
+
 class TestLanguageModels:
     @pytest.mark.data("transitive/lm_pairs.csv.gz")
     @pytest.mark.parametrize("hierarchy", DESIGNS)
@@ -73,7 +80,7 @@ class TestLanguageModels:
         assert table["exception"].tolist() == (pairs["cls"] == "exception").tolist()
         assert (table["n"] == 200).all()
 
-    @pytest.mark.data("transitive/lm_pairs.csv.gz")
+    @pytest.mark.usefixtures("without_files")
     def test_finetuned_models_miss_the_pair_around_the_exception(self) -> None:
         classes = TransitiveTask(9, (5, 3)).pair_table()["cls"]
         runs = [load_lm_pairs("exc_mid_n9", "fake", "full", model) for model in ("llama32-1b", "qwen35-2b")]
@@ -83,7 +90,7 @@ class TestLanguageModels:
         nearest = rates[(runs[0]["first"] == 2) & (runs[0]["second"] == 6)]
         assert nearest.item() == pytest.approx(0.503, abs=6e-4)
 
-    @pytest.mark.data("transitive/lm_pairs.csv.gz")
+    @pytest.mark.usefixtures("without_files")
     def test_hyperparameters_choose_the_run(self) -> None:
         def rate(l2: float, pair: tuple[int, int]) -> float:
             table = load_lm_pairs("exc_mid_n9", "fake", "probe", "qwen35-4b", probe_l2=l2)
@@ -91,7 +98,45 @@ class TestLanguageModels:
 
         assert [rate(l2, (2, 6)) for l2 in (1e-4, 10)] == pytest.approx([0.55, 0.375], abs=6e-3)
         assert [rate(l2, (0, 2)) for l2 in (1e-4, 10)] == pytest.approx([0.94, 0.735], abs=6e-3)
+
+    @pytest.mark.data("transitive/lm_pairs.csv.gz")
+    def test_runs_that_are_not_embedded(self) -> None:
         assert len(load_lm_pairs("ti_n9", "poker", "lora", "llama32-3b", lora_r=64)) == 36
+        assert len(load_lm_pairs("exc_far_n11", "fake", "probe", "qwen35-4b", probe_l2=50)) == 55
+
+    @pytest.mark.usefixtures("without_files")
+    @pytest.mark.parametrize(
+        "run",
+        [
+            ("exc_mid_n9", "fake", "full", "qwen35-2b", "pre"),
+            ("exc_mid_n9", "real", "probe", "qwen35-4b", "post", 10.0),
+        ],
+    )
+    def test_runs_that_are_not_embedded_need_the_file(self, run: tuple[str, ...]) -> None:
+        with pytest.raises(DataUnavailable, match=r"lm_pairs\.csv\.gz"):
+            load_lm_pairs(*run[:5], probe_l2=run[5] if len(run) > 5 else None)
+
+    @pytest.mark.data("transitive/lm_pairs.csv.gz")
+    def test_what_is_embedded_is_what_the_file_says(self) -> None:
+        runs = [
+            (hierarchy, task, "full", model, None)
+            for hierarchy, (n, _) in DESIGNS.items()
+            for task in ("fake", "real", "poker")
+            for model in ("llama32-1b", "qwen35-2b")
+            if n == 9 or task != "poker"
+        ]
+        runs += [("exc_mid_n9", "fake", "probe", "qwen35-4b", l2) for l2 in (1e-4, 0.1, 1.0, 10.0, 20.0, 50.0)]
+        embedded = [load_lm_pairs(*run, probe_l2=l2) for *run, l2 in runs]
+        names = ["hier", "task", "setting", "model"]
+        columns = ["rank_higher", "rank_lower", "logit_mean", "win_rate", "n", "is_train", "is_exception"]
+        whole = pd.read_csv(path(data.LM_PAIRS))
+        whole = whole[whole["phase"] == "post"]
+        for (*run, l2), table in zip(runs, embedded, strict=True):
+            found = whole[(whole[names] == run).all(axis=1)]
+            found = found if l2 is None else found[found["probe_l2"] == l2]
+            assert (table.to_numpy() == found[columns].to_numpy()).all()
+        assert sum(map(len, embedded)) == len(pd.read_csv(data.EMBEDDED_LM_PAIRS)) == 1088
+        assert data.EMBEDDED_LM_PAIRS.stat().st_size < 60_000
 
     @pytest.mark.data("transitive/lm_pairs.csv.gz")
     @pytest.mark.parametrize(
@@ -118,9 +163,8 @@ class TestLanguageModels:
         with pytest.raises(ValueError, match=message):
             load_lm_pairs("ti_n9", "fake", setting, "qwen35-2b", **hyper)
 
-    def test_single_runs_come_from_their_authors(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PAPERWORKS_OFFLINE", "1")
-        monkeypatch.delenv("PAPERWORKS_DATA", raising=False)
+    @pytest.mark.usefixtures("without_files")
+    def test_single_runs_come_from_their_authors(self) -> None:
         with pytest.raises(DataUnavailable, match=r"take it from https://.*/data/exception/exc_far_n11__fake\.parquet"):
             fetch_lm_runs("exc_far_n11", "fake")
         with pytest.raises(ValueError, match="task must be one of 'fake', 'real', got 'poker'"):

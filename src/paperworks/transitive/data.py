@@ -119,6 +119,8 @@ DOMINANCE_GROUPS = DataFile(
     size=22_727,
 )
 
+EMBEDDED_LM_PAIRS = Path(__file__).with_name("lm_full.csv")
+
 FILES = (LM_PAIRS, *JENSEN.values(), DOMINANCE, DOMINANCE_GROUPS, *LM_RUNS.values())
 
 
@@ -135,6 +137,8 @@ def load_lm_pairs(
     """Return what finetuned language models answer to "Will the X win against the Y?", averaged over runs.
 
     Every pair of items is averaged over 50 seeds, both directions of the hierarchy and both orders of the prompt.
+    Embedded are the runs with all weights finetuned, after it, and those of the readout of ``qwen35-4b`` on invented
+    teams in ``exc_mid_n9``; the others are read from a data file.
 
     Parameters
     ----------
@@ -165,7 +169,14 @@ def load_lm_pairs(
     ValueError
         No such run.
     DataUnavailable
-        The file is not on this machine.
+        The run is not embedded, and the file is not on this machine.
+
+    Examples
+    --------
+    >>> answers = load_lm_pairs("exc_mid_n9", "fake", "full", "llama32-1b")
+    >>> answers.query("first == 2 and second == 6")[["win_rate", "trained"]]
+        win_rate  trained
+    18    0.455    False
 
     References
     ----------
@@ -177,22 +188,21 @@ def load_lm_pairs(
         if (value is not None) != (setting == needed):
             verb = "must be given" if setting == needed else "must not be given"
             raise ValueError(f"{name} {verb} for setting={setting!r}, got {value!r}")
-    table = _read(path(LM_PAIRS))
-    table = table[(table["hier"] == hierarchy) & (table["phase"] == phase)]
     hyper = {"lora_r": lora_r} if setting == "lora" else {"probe_l2": probe_l2} if setting == "probe" else {}
-    for name, wanted in {"task": task, "setting": setting, "model": model, **hyper}.items():
+    run = {"hier": hierarchy, "task": task, "setting": setting, "model": model, **hyper}
+    table = _read(EMBEDDED_LM_PAIRS)
+    known = (table.reindex(columns=list(run)) == list(run.values())).all(axis=1)
+    if phase == "pre" or (setting != "full" and not known.any()):
+        table = _read(path(LM_PAIRS))
+        table = table[table["phase"] == phase]
+    for name, wanted in run.items():
         check_choice(wanted, name, np.unique(table[name].dropna()).tolist())
         table = table[table[name] == wanted]
-    names = {
-        "rank_higher": "first",
-        "rank_lower": "second",
-        "logit_mean": "value",
-        "win_rate": "win_rate",
-        "n": "n",
-        "is_train": "trained",
-        "is_exception": "exception",
-    }
-    return table[list(names)].rename(columns=names).sort_values(["first", "second"], ignore_index=True)
+    columns = {"rank_higher": "first", "rank_lower": "second", "logit_mean": "value", "win_rate": "win_rate", "n": "n"}
+    pairs = table[list(columns)].rename(columns=columns).sort_values(["first", "second"], ignore_index=True)
+    winner, loser = DESIGNS[hierarchy][1] or (-1, -1)
+    exception = (pairs["first"] == loser) & (pairs["second"] == winner)
+    return pairs.assign(trained=exception | (pairs["second"] - pairs["first"] == 1), exception=exception)
 
 
 def fetch_lm_runs(hierarchy: str, task: str) -> pd.DataFrame:

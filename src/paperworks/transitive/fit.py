@@ -15,7 +15,7 @@ from paperworks.core.validation import check_choice, check_vector
 from paperworks.transitive.tasks import TransitiveTask, check_pairs
 from paperworks.transitive.theory import effective_conjunctivity, predict_margins
 
-__all__ = ["TheoryFit", "fit_theory", "most_likely_scale"]
+__all__ = ["TheoryFit", "fit_theory", "most_likely_scale", "read_answers"]
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ class TheoryFit:
         theory     5.00  1.00  1.00            1.00
         additive   0.97  0.84  0.65            0.93
         """
-        data = _select(_read(observed, task, self.link), task, "test")
+        data = _select(read_answers(observed, task, self.link), task, "test")
         chance = 0.5 if self.link == "logistic" else 0.0
         lead = data["win_rate"] - 0.5 if "win_rate" in data else data["value"] - chance
         decided = np.abs(lead) > (_UNDECIDED if "win_rate" in data or self.link == "logistic" else 0.0)
@@ -173,7 +173,7 @@ def fit_theory(
     """
     check_choice(link, "link", ("identity", "logistic"))
     check_choice(pairs, "pairs", ("all", "test"))
-    data = _select(_read(observed, task, link), task, pairs)
+    data = _select(read_answers(observed, task, link), task, pairs)
 
     def score(alpha: float, ridge: float) -> _Score:
         return _Score.of(_at(predict_margins(task, alpha, ridge).margins, data), data, link)
@@ -333,8 +333,30 @@ def _interval(score: Scorer, alpha: float, ridge: float, fit_ridge: bool) -> tup
     return end(_ALPHAS[0]), end(_ALPHAS[1])
 
 
-def _read(observed: ArrayLike | pd.DataFrame, task: TransitiveTask, link: str) -> pd.DataFrame:
-    """Return one answer a pair, first < second, with the number of trials and whether the pair was trained."""
+def read_answers(observed: ArrayLike | pd.DataFrame, task: TransitiveTask, link: str) -> pd.DataFrame:
+    """Return one answer a pair, as `fit_theory` reads them.
+
+    Parameters
+    ----------
+    observed, task, link
+        As of `fit_theory`.
+
+    Returns
+    -------
+    DataFrame
+        ``first`` < ``second``, mean ``value``, number of trials ``n``, ``trained``, and ``win_rate`` if it was given.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Answers that are not of this task.
+
+    Examples
+    --------
+    >>> answers = pd.DataFrame({"first": [0, 1], "second": [1, 0], "value": [2.0, -1.0]})
+    >>> read_answers(answers, TransitiveTask(3), "identity")[["first", "second", "value"]].to_numpy().tolist()
+    [[0.0, 1.0, 1.5]]
+    """
     n_items = task.n_items
     if isinstance(observed, pd.DataFrame):
         absent = {"first", "second", "value"} - set(observed.columns)

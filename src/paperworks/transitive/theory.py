@@ -30,7 +30,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-DENSE_LIMIT = 2000
+DENSE_LIMIT = 400
 CG_ITERATIONS = 1000
 
 

@@ -1,0 +1,70 @@
+from .data import (
+    DESIGNS,
+    INVENTED_TEAMS,
+    REAL_TEAMS,
+    fetch_lm_runs,
+    load_dominance,
+    load_dominance_groups,
+    load_jensen,
+    load_lm_pairs,
+)
+from .fit import TheoryFit, fit_theory
+from .kernels import (
+    EmpiricalMargins,
+    Geometry,
+    OverlapKernel,
+    conjunctivity,
+    empirical_margins,
+    network_conjunctivity,
+    representation_geometry,
+)
+from .lm import Finetuned, PairPrompt, answer_margins, finetune, pair_features
+from .ranker import ConjunctiveRidge, TransitiveRanker, TransitiveRankerCV
+from .tasks import TransitiveTask
+from .theory import (
+    Prediction,
+    Solution,
+    chain_ranks,
+    critical_conjunctivity,
+    effective_conjunctivity,
+    phase_diagram,
+    predict_margins,
+    solve_comparisons,
+)
+
+__all__ = [
+    "ConjunctiveRidge",
+    "DESIGNS",
+    "EmpiricalMargins",
+    "Finetuned",
+    "Geometry",
+    "INVENTED_TEAMS",
+    "OverlapKernel",
+    "PairPrompt",
+    "Prediction",
+    "REAL_TEAMS",
+    "Solution",
+    "TheoryFit",
+    "TransitiveRanker",
+    "TransitiveRankerCV",
+    "TransitiveTask",
+    "answer_margins",
+    "chain_ranks",
+    "conjunctivity",
+    "critical_conjunctivity",
+    "effective_conjunctivity",
+    "empirical_margins",
+    "fetch_lm_runs",
+    "finetune",
+    "fit_theory",
+    "load_dominance",
+    "load_dominance_groups",
+    "load_jensen",
+    "load_lm_pairs",
+    "network_conjunctivity",
+    "pair_features",
+    "phase_diagram",
+    "predict_margins",
+    "representation_geometry",
+    "solve_comparisons",
+]
