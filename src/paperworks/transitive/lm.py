@@ -206,7 +206,7 @@ def finetune(
     epochs: int | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
-    l2: float = 1.0,
+    l2: float = 0.01,
     lora_r: int = 8,
     top_layers: int = 4,
     seed: int = 0,
@@ -247,7 +247,7 @@ def finetune(
     batch_size : int, optional
         Prompts a step; default all, 16 and 32. They are shuffled every epoch.
     l2 : float
-        Penalty of ``"probe"``.
+        Penalty of ``"probe"``. With the default it learns what it is shown; a larger one costs memory first.
     lora_r : int
         Rank of ``"lora"``.
     top_layers : int
@@ -328,7 +328,7 @@ def finetune(
 
 
 def train_readout(
-    features: ArrayLike, pairs: ArrayLike, leads: ArrayLike, task: TransitiveTask, l2: float = 1.0
+    features: ArrayLike, pairs: ArrayLike, leads: ArrayLike, task: TransitiveTask, l2: float = 0.01
 ) -> NDArray[np.float64]:
     """Return the margins after a readout of fixed features is trained: `finetune` by ``"probe"``, without the model.
 
@@ -361,7 +361,7 @@ def train_readout(
     --------
     >>> pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
     >>> additive = [np.eye(3)[i] - np.eye(3)[j] for i, j in pairs]
-    >>> train_readout(additive, pairs, np.zeros(6), TransitiveTask(3)).round(2)[0]
+    >>> train_readout(additive, pairs, np.zeros(6), TransitiveTask(3), l2=1.0).round(2)[0]
     array([0.  , 0.67, 1.35])
     """
     l2 = check_real(l2, "l2", low=0, open_low=True)
