@@ -98,6 +98,17 @@ def _task_margins() -> pd.DataFrame:
     return measured("margins", lambda trial: trial["conjunctivity"] in (0, 1))
 
 
+def test_ranks_that_are_not_numbers_are_neither_exact_nor_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "chain_ranks", lambda n, *_: np.full(n, np.nan))
+    differences = EXPERIMENTS["exactness"].measure(Trial({"n_items": 6, "random": 0}))
+    assert [np.isnan(row["difference"]) for row in differences] == [True, False, True]
+    chain = EXPERIMENTS["chains"].measure(Trial({"n_items": 6}))
+    assert chain["wrong"] == chain["pairs"]
+    cases = EXPERIMENTS["cases"].measure(Trial({"n_items": 6}))
+    assert cases["order_violations"] == 72  # with 6 of 10 places of the exception, two items on one side
+    assert min(cases[f"{kind}_violations"] for kind in ("ends", "nearest", "weight")) > 0
+
+
 class TestTask:
     def test_holds(self, task_margins: pd.DataFrame) -> None:
         verdict = RULES["separates_rule_from_memory"](task_margins)

@@ -222,6 +222,20 @@ def test_reversals_begin_where_the_closed_form_says(call, tmp_path):
     assert json.loads(out)["reversed_from_n_items"] == 11
 
 
+def test_reversals_begin_earlier_with_an_exception_that_is_shown_often(call, tmp_path):
+    """At α = 0.02 and λ = 0.08: with 13 items, though with 15 if it were shown as often as the rest."""
+    task = TransitiveTask(9, (5, 3), exception_weight=20.0)
+    made = predict_margins(task, 0.02, 0.08).table()[["first", "second", "margin"]]
+    made.rename(columns={"margin": "value"}).to_csv(tmp_path / "in.csv", index=False)
+    code, out, _ = call("fit", "in.csv", "--n", "9", "--exception", "5,3", "--weight", "20", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["conjunctivity"], found["ridge"]) == (pytest.approx(0.02, abs=1e-4), pytest.approx(0.08, abs=1e-4))
+    assert found["reversed_from_n_items"] == 13
+    wide = predict_margins(TransitiveTask(13, (7, 5), exception_weight=20.0), 0.02, 0.08)
+    assert wide.wrong_pairs().query("cls == 'cross'")[["first", "second"]].to_numpy().tolist() == [[4, 8]]
+
+
 def test_lm(call, model_folder, tmp_path):
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     words = ("lm", "--model", model_folder, "--items", "names.txt", "--exception", "4,2", "--l2", "1e-3")
@@ -293,9 +307,15 @@ BAD = {
     "critical: ridge": (("critical", "--side", "3", "--ridge", "-1"), None, "ridge"),
     "rank: no file": (("rank", "absent.csv"), None, "absent.csv"),
     "rank: empty": (("rank", "in.csv"), "winner,loser\n", "in.csv has no rows"),
-    "rank: column": (("rank", "in.csv"), "winner,beaten\na,b\n", "lacks the column 'loser'; it has winner, beaten"),
+    "rank: column": (("rank", "in.csv"), "winner,beaten\na,b\n", "lacks the column 'loser'; it has 'winner', 'beaten'"),
     "rank: empty cell": (("rank", "in.csv"), "winner,loser\na,b\n,c\n", "in.csv, row 3: column 'winner' is empty"),
-    "rank: itself": (("rank", "in.csv"), "winner,loser\na,b\nc,c\n", "compares an item with itself in row 1: 'c'"),
+    "rank: itself": (
+        ("rank", "in.csv", "--cv"),
+        "winner,loser,count\na,b,9\nc,c,9\n",
+        "in.csv, row 3: compares an item with itself: 'c'",
+    ),
+    "rank: no games": (("rank", "in.csv"), "winner,loser,count\na,b,0\n", "in.csv has no games: every count is 0"),
+    "rank: blanks": (("rank", "in.csv"), "winner, loser\na,b\n", "lacks the column 'loser'; it has 'winner', ' loser'"),
     "rank: count of words": (
         ("rank", "in.csv"),
         "winner,loser,count\na,b,some\n",
@@ -308,9 +328,13 @@ BAD = {
         "row 3: column 'count' must hold whole numbers where games are held out, got 0.5",
     ),
     "rank: many games": (("rank", "in.csv", "--cv"), "winner,loser,count\na,b,1e12\n", "at most 10,000,000"),
-    "rank: few games": (("rank", "in.csv", "--cv"), "winner,loser\na,b\nb,c\n", "splits"),
+    "rank: few games": (("rank", "in.csv", "--cv"), "winner,loser\na,b\nb,c\n", "in.csv has 2 games, of which --cv"),
     "rank: no value": (("rank", "in.csv"), "first,second\na,b\n", "lacks the column 'value'"),
-    "rank: unknown item": (("rank", "in.csv", "--pairs", "choices.csv"), "winner,loser\n0,1\n", "got '2', '3'"),
+    "rank: unknown item": (
+        ("rank", "in.csv", "--pairs", "choices.csv"),
+        "winner,loser,count\n0,1,4\n1,0,5\n0,1,1\n2,1,0\n",
+        "choices.csv has items without a game in in.csv: '2', '3'",
+    ),
     "fit: no table": (("fit", "--n", "7"), None, "neither"),
     "fit: both": (("fit", "in.csv", "--n", "7", "--example", "monkeys"), CHOICES, "both"),
     "fit: unknown example": (("fit", "--example", "moon"), None, "'moon'"),
@@ -327,6 +351,7 @@ BAD = {
     "fit: link": (("fit", "in.csv", "--n", "4", "--link", "probit"), CHOICES, "link"),
     "lm: no names": (("lm",), None, "neither"),
     "lm: many names": (("lm", "--example", "real", "--n", "90"), None, "--n must be at most 28"),
+    "lm: few names": (("lm", "--example", "real", "--n", "3"), None, "at least 4 items, got 3"),
     "lm: method": (("lm", "--example", "real", "--method", "prompt"), None, "--method"),
     "lm: template": (("lm", "--example", "real", "--template", "Is {a} good?"), None, "template"),
     "lm: answers": (("lm", "--example", "real", "--answers", "Yes"), None, "--answers"),
@@ -360,6 +385,14 @@ def test_answers_of_more_than_one_token(call, model_folder):
     assert code == 2
     assert "Yes:" in err.splitlines()[-1]
     assert out == ""
+
+
+def test_a_device_that_is_not_here(call):
+    pytest.importorskip("torch")
+    code, out, err = call("lm", "--example", "real", "--device", "abacus")
+    assert (code, out) == (2, "")
+    assert err.startswith("paperworks: --device must be one that torch can use here, got 'abacus': ")
+    assert err.count("\n") == 1
 
 
 def test_help_of_every_verb(call):

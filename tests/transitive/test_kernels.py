@@ -67,14 +67,14 @@ def test_linear_networks_are_additive_and_deep_ones_remember() -> None:
         assert 0.99 < deep[-1] < 1
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9])
-def test_geometry_of_exchangeable_features(alpha: float) -> None:
+@pytest.mark.parametrize(("alpha", "scale"), [(0.0, 1.0), (0.3, 1e200), (0.9, 1e-200)])
+def test_geometry_of_exchangeable_features(alpha: float, scale: float) -> None:
     """Neither the order of the rows, a scale, what is the same in both orders, nor names change it."""
     n = 6
     pairs = every_pair(n)
     rng = np.random.default_rng(0)
     even = {frozenset(pair): rng.normal(size=4) for pair in pairs}
-    features = np.hstack([3 * mixture(n, alpha), [even[frozenset(pair)] for pair in pairs]])
+    features = scale * np.hstack([3 * mixture(n, alpha), [even[frozenset(pair)] for pair in pairs]])
     order = rng.permutation(len(pairs))
     geometry = representation_geometry(features[order], [(f"t{i}", f"t{j}") for i, j in np.array(pairs)[order]])
     assert geometry.alpha == pytest.approx(alpha, abs=1e-12)
@@ -236,8 +236,9 @@ def test_bad_features() -> None:
         representation_geometry(np.vstack([features, features[:1]]), [*pairs, (0, 0)])
     with pytest.raises(ValueError, match=r"pairs: expected shape \(20, 2\)"):
         representation_geometry(features, pairs[:-1])
-    with pytest.raises(ValueError, match="features must be a finite matrix"):
-        representation_geometry(np.full((20, 2), np.nan), pairs)
+    for bad in (np.full((20, 2), np.nan), np.ones((20, 0))):
+        with pytest.raises(ValueError, match="features must be a finite matrix"):
+            representation_geometry(bad, pairs)
     with pytest.raises(ValueError, match="degenerate representation: same-pair similarity must exceed that of flipped"):
         representation_geometry([[i + j] for i, j in pairs], pairs)
     with pytest.raises(ValueError, match="at least 4 items, got 3"):

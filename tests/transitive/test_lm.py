@@ -267,6 +267,16 @@ def test_a_readout_of_stored_features_is_the_probe(model: Any, tokenizer: Any) -
     np.testing.assert_allclose(found, expected.after, rtol=0, atol=1e-4)
 
 
+def test_the_probe_takes_features_that_are_there(model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, _ = pair_features(model, tokenizer, ITEMS)
+    expected = finetune(model, tokenizer, ITEMS[::-1], TASK)
+    monkeypatch.setattr(lm, "_features", None)
+    # Ranks count from the other end, and so do all ordered pairs.
+    found = finetune(model, tokenizer, ITEMS[::-1], TASK, features=features[::-1])
+    np.testing.assert_allclose(found.before, expected.before, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found.after, expected.after, rtol=0, atol=1e-6)
+
+
 @pytest.mark.untyped
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -452,6 +462,7 @@ def test_half_precision_of_a_fabric(model: Any, tokenizer: Any) -> None:
     [
         ({"template": "Will {a} win?"}, "template must have the fields {a} and {b} once each, got 'Will {a} win?'"),
         ({"template": "{a} {b} {a}"}, "once each"),
+        ({"template": "{a} {b"}, "once each, got '{a} {b'"),
         ({"yes": ""}, "yes and no must be two different answers, got '' and ' No'"),
         ({"no": " Yes"}, "two different answers"),
         ({"anchors": ("Cubs",)}, "anchors must have length 2, got 1"),
@@ -496,6 +507,8 @@ def test_prompts_that_do_not_fit(prompt: PairPrompt, message: str, model: Any, t
         ({"method": "top", "top_layers": 0}, "top_layers must be at least 1, got 0"),
         ({"method": "top", "top_layers": 3}, "top_layers must be at most the model's 2 blocks, got 3"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"features": np.ones((20, 3))}, "features must be a finite matrix of shape (20, 32), got shape (20, 3)"),
+        ({"method": "full", "features": np.ones((20, 32))}, "features must be None for method 'full'"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str, model: Any, tokenizer: Any) -> None:

@@ -193,6 +193,13 @@ class TestTransitiveRanker:
         assert TransitiveRanker().fit([("a", "b"), ("b", "c")]).cyclic_share_ == pytest.approx(0, abs=1e-12)
         assert TransitiveRanker().fit([("a", "b"), ("b", "a")]).cyclic_share_ == 0
 
+    def test_neither_units_nor_games_long_past_change_the_cyclic_share(self) -> None:
+        games = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e")]
+        ranker = TransitiveRanker().fit(games, sample_weight=[1.0, 1.0, 1.0, 2.0**-80, 2.0**-160])
+        assert ranker.cyclic_share_ == pytest.approx(1)
+        assert TransitiveRanker().fit(games, np.full(5, 1e200)).cyclic_share_ == pytest.approx(3 / 5)
+        assert TransitiveRanker().fit(games, sample_weight=np.full(5, 1e305)).cyclic_share_ == pytest.approx(3 / 5)
+
     def test_probabilities(self) -> None:
         pairs, y, weights = random_games(6, m=80)
         y += pairs[:, 1] - pairs[:, 0]
@@ -264,6 +271,8 @@ class TestTransitiveRanker:
             (np.zeros((4, 3)), r"expected shape \(m, 2\) with m >= 1, got \(4, 3\)"),
             ([("a", "b"), ("a", "b", "c")], r"expected shape \(m, 2\), got 2 rows of length \[2, 3\]"),
             (["ab", "cd"], r"expected shape \(m, 2\), got rows that are not pairs"),
+            ([{"a", "b"}], r"expected shape \(m, 2\), got rows that are not pairs"),
+            ([iter("ab")], r"expected shape \(m, 2\), got rows that are not pairs"),
             ([("a", "b"), ("c", "c")], "X compares an item with itself in row 1: 'c'"),
             ([("a", "b"), ("a", None)], "X must not hold missing labels, got one in row 1"),
             (np.array([[0.0, 1.0], [np.nan, 1.0]]), "X must not hold missing labels, got one in row 1"),
@@ -272,6 +281,11 @@ class TestTransitiveRanker:
     def test_bad_pairs(self, X: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             TransitiveRanker().fit(X)
+
+    @pytest.mark.untyped
+    def test_no_pairs(self) -> None:
+        with pytest.raises(TypeError, match="X must be pairs of labels, got None"):
+            TransitiveRanker().fit(None)
 
     @pytest.mark.untyped
     @pytest.mark.parametrize(

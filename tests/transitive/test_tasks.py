@@ -121,6 +121,7 @@ def test_the_graph_has_the_exception_close_a_cycle() -> None:
         ({"exception": (9, 3)}, ValueError, r"exception must be items 0 to 8, got \(9, 3\) in row 0"),
         ({"exception": (5.0, 3.0)}, TypeError, "exception must be integers"),
         ({"exception": [(5, 3), (7, 5), (5, 3)]}, ValueError, "must list a pair once, got items 3 and 5 again"),
+        ({"exception": [(5, 3), (7,)]}, ValueError, "exception: expected shape .* different lengths"),
         ({"edges": [(0, 1), (1, 0)]}, ValueError, "must list a pair once, got items 0 and 1 again"),
         ({"edges": [(0, 1), (2, 2)]}, ValueError, r"edges compares an item with itself in row 1: \(2, 2\)"),
         ({"edges": []}, ValueError, r"edges: expected shape \(m, 2\)"),

@@ -182,8 +182,10 @@ def test_repetitions_are_weight_and_labels_are_names(game: Any, alpha: float, ri
         n, np.tile(pairs, (2, 1)), np.tile(targets, 2), np.concatenate([0.25 * weights, 0.75 * weights]), alpha, ridge
     )
     turned = solve_comparisons(n, pairs[:, ::-1], -targets, weights, alpha, ridge)
-    twice = solve_comparisons(n, pairs, 2 * targets, weights, alpha, ridge)
-    for other, expected in ((split, margins), (turned, margins), (twice, 2 * margins)):
+    others = np.roll(targets, 1)
+    alone = solve_comparisons(n, pairs, others, weights, alpha, ridge).margins()
+    mixed = solve_comparisons(n, pairs, 2 * targets - others, weights, alpha, ridge)
+    for other, expected in ((split, margins), (turned, margins), (mixed, 2 * margins - alone)):
         np.testing.assert_allclose(other.margins(), expected, rtol=0, atol=1e-10)
     order = np.random.default_rng(0).permutation(n)
     renamed = solve_comparisons(n, order[pairs], targets, weights, alpha, ridge).margins()
@@ -408,6 +410,7 @@ def test_an_unfinished_solution_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         ({"weights": [1.0, 0.0]}, ValueError, "weights must be positive, got 0.0 for entry 1"),
         ({"weights": [-1.0, 1.0]}, ValueError, "weights must be non-negative, got -1.0 for entry 0"),
         ({"weights": [1.0]}, ValueError, "weights must have length 2, got 1"),
+        ({"weights": [1e-30, 1.0], "conjunctivity": 0.0}, ValueError, "weights differ too much .* are 1e-30 to 1"),
         ({"targets": [1.0, float("nan")]}, ValueError, "targets must be finite, got nan for entry 1"),
         ({"pairs": [(0, 1), (2, 2)]}, ValueError, r"pairs compares an item with itself in row 1: \(2, 2\)"),
         ({"pairs": [(0, 1), (1, 3)]}, ValueError, r"pairs must be items 0 to 2, got \(1, 3\) in row 1"),
@@ -431,6 +434,10 @@ def test_other_bad_arguments() -> None:
         critical_conjunctivity(3, 1)
     with pytest.raises(ValueError, match="items_per_side must be at least 1"):
         critical_conjunctivity((3, 0), 2)
+    with pytest.raises(ValueError, match=r"items_per_side must be a number or \(above, below\), got \(3,\)"):
+        critical_conjunctivity((3,), 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"conjunctivity_grid must be in \[0, 1\], got 1.5"):
+        phase_diagram(BASE, [0.1, 1.5], [0.0])
     with pytest.raises(ValueError, match="not an exception"):
         chain_ranks(9, 0.2, exception=(3, 5))
     with pytest.raises(ValueError, match="exception: expected shape"):

@@ -55,6 +55,7 @@ PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", h
 
 _MOST_GAMES = 10_000_000
 _MOST_ITEMS = 500
+_FOLDS = 5
 _SHOWN = 8
 
 
@@ -192,14 +193,22 @@ def rank(
     output = _Output(out, json, plot, report).check()
     asked = None if pairs is None else _labelled(_table(pairs), ("first", "second"), pairs)
     table = _comparisons(games)
+    if asked is not None:
+        met = set(table.loc[table["count"] > 0, ["first", "second"]].to_numpy().flat)
+        strange = [item for item in dict.fromkeys(asked.to_numpy().flat) if item not in met]
+        if strange:
+            listed = ", ".join(map(repr, strange[:5])) + (", …" if len(strange) > 5 else "")
+            raise ValueError(f"{pairs} has items without a game in {games}: {listed}")
     # Folds have to hold out single games, not all games of a pair.
     rows = _single(table, games) if cv or asked is not None else table
     ranker: TransitiveRanker | TransitiveRankerCV
     if cv:
+        if len(rows) < _FOLDS:
+            raise ValueError(f"{games} has {len(rows)} games, of which --cv needs at least {_FOLDS}")
         print(f"cross-validating on {len(rows):,} comparisons …", file=sys.stderr)
         given = {"conjunctivities": alpha, "ridges": ridge}
         only: dict[str, Any] = {name: (value,) for name, value in given.items() if value is not None}
-        ranker = TransitiveRankerCV(**only)
+        ranker = TransitiveRankerCV(**only, cv=_FOLDS)
     else:
         ranker = TransitiveRanker(0.1 if alpha is None else alpha, 1.0 if ridge is None else ridge)
     ranker.fit(_labels(rows), rows["value"], sample_weight=rows["count"])
@@ -327,20 +336,26 @@ def lm(
     output = _Output(out, json, plot, report).check()
     check_choice(method, "--method", ("probe", "top", "lora", "full"))
     names = _names(items, example, n)
+    if len(names) < 4:
+        raise ValueError(f"a language model must be asked about at least 4 items, got {len(names)}")
     task = _task(len(names), exception, 1.0, None, None).relabel(names)
     prompt = _prompt(template, answers, anchors)
+    _check_device(device)
     print(f"reading the language model {model} …", file=sys.stderr)
     network, tokenizer = language_model(None if model == "bundled" else model, dtype=dtype)
     network.to(device)
     settings: dict[str, Any] = {"method": method, "epochs": epochs, "lr": lr, "l2": l2, "seed": seed}
     settings |= {"lora_r": lora_rank, "top_layers": layers, "progress": True}
+    print("measuring the representation …", file=sys.stderr)
+    features, pairs = pair_features(network, tokenizer, names, prompt)
+    geometry = representation_geometry(features, pairs)
     runs = {}
-    for order, listed in {"given": names, "reversed": names[::-1]}.items():
+    # Of the reversed order ranks count from the other end, and so do all ordered pairs.
+    for order, step in {"given": 1, "reversed": -1}.items():
         if order == "given" or not one_order:
             print(f"finetuning ({method}) on the {order} order …", file=sys.stderr)
-            runs[order] = finetune(network, tokenizer, listed, task, prompt, **settings)
-    print("measuring the representation …", file=sys.stderr)
-    geometry = representation_geometry(*pair_features(network, tokenizer, names, prompt))
+            known = features[::step] if method == "probe" else None
+            runs[order] = finetune(network, tokenizer, names[::step], task, prompt, features=known, **settings)
     before, after = (np.stack([getattr(run, when) for run in runs.values()]) for when in ("before", "after"))
     found = fit_theory(after.mean(axis=0), task)
     table = task.pair_table()
@@ -452,6 +467,16 @@ def _prompt(template: str | None, answers: str, anchors: str | None) -> PairProm
     return PairPrompt(yes=f" {yes}", no=f" {no}", **more)
 
 
+def _check_device(device: str) -> None:
+    from paperworks.core.extras import require
+
+    torch = require("torch", "transitive")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch is built without it
+        raise ValueError(f"--device must be one that torch can use here, got {device!r}: {error}") from None
+
+
 def _sides(text: str) -> tuple[int, int]:
     """Return the numbers of items above and below a cycle."""
     words = text.split(",")
@@ -484,11 +509,16 @@ def _table(path: Path) -> pd.DataFrame:
     return table
 
 
+def _has(table: pd.DataFrame, columns: Sequence[str], path: Path) -> None:
+    for name in columns:
+        if name not in table:
+            raise ValueError(f"{path} lacks the column {name!r}; it has {', '.join(map(repr, table.columns))}")
+
+
 def _labelled(table: pd.DataFrame, labels: Sequence[str], path: Path) -> pd.DataFrame:
     """Return two columns of labels, none of which may be empty."""
+    _has(table, labels, path)
     for name in labels:
-        if name not in table:
-            raise ValueError(f"{path} lacks the column {name!r}; it has {', '.join(map(str, table.columns))}")
         empty = table[name].isna().to_numpy()
         if empty.any():
             raise ValueError(f"{path}, row {int(empty.argmax()) + 2}: column {name!r} is empty")
@@ -522,11 +552,17 @@ def _comparisons(path: Path) -> pd.DataFrame:
     table = _table(path)
     signed = "first" in table
     labels = _labelled(table, ("first", "second") if signed else ("winner", "loser"), path)
-    if signed and "value" not in table:
-        raise ValueError(f"{path} lacks the column 'value'; it has {', '.join(map(str, table.columns))}")
+    _has(table, ("value",) if signed else (), path)
     games = labels.set_axis(["first", "second"], axis=1)
+    alone = (games["first"] == games["second"]).to_numpy()
+    if alone.any():
+        row = int(alone.argmax())
+        raise ValueError(f"{path}, row {row + 2}: compares an item with itself: {games['first'].iloc[row]!r}")
     value = _numbers(table, "value", path) if signed else 1.0
-    return games.assign(value=value, count=_numbers(table, "count", path, low=0))
+    count = _numbers(table, "count", path, low=0)
+    if not count.any():
+        raise ValueError(f"{path} has no games: every count is 0")
+    return games.assign(value=value, count=count)
 
 
 def _single(table: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -573,8 +609,7 @@ def _answers(path: Path, task: TransitiveTask) -> pd.DataFrame:
 
     table = _table(path)
     labels = _labelled(table, ("first", "second"), path)
-    if "value" not in table:
-        raise ValueError(f"{path} lacks the column 'value'; it has {', '.join(map(str, table.columns))}")
+    _has(table, ("value",), path)
     first, second = (
         [_item(word, task.items, f"{path}, column {name!r},") for word in labels[name]] for name in ("first", "second")
     )
@@ -600,7 +635,7 @@ def _verdict(task: TransitiveTask, alpha: float, ridge: float) -> dict[str, Any]
     span = int((upsets[:, 0] - upsets[:, 1]).min()) if len(upsets) else 2
     least = None
     for side in range(1, (_MOST_ITEMS - span) // 2):
-        ranks = chain_ranks(2 * side + span + 1, alpha, ridge, (side + span, side))
+        ranks = chain_ranks(2 * side + span + 1, alpha, ridge, (side + span, side), task.exception_weight)
         if ranks[side + span + 1] > ranks[side - 1]:
             least = 2 * side + span + 1
             break

@@ -290,8 +290,9 @@ def _odd_part(features: ArrayLike, pairs: ArrayLike) -> Floats:
     """Return the part of the features that changes sign with the order, shape (n, n, d), of mean square norm 1."""
     rows = np.asarray(features, dtype=np.float64)
     labels = np.asarray(pairs)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
+    if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
         raise ValueError(f"features must be a finite matrix of shape (n(n - 1), d), got shape {rows.shape}")
+    rows = rows / (np.abs(rows).max() or 1.0)
     if labels.shape != (len(rows), 2):
         raise ValueError(f"pairs: expected shape ({len(rows)}, 2), one row a row of features, got {labels.shape}")
     names, index = np.unique(labels, return_inverse=True)
@@ -309,7 +310,7 @@ def _odd_part(features: ArrayLike, pairs: ArrayLike) -> Floats:
     table[first, second] = rows
     odd = table - table.swapaxes(0, 1)
     scale = np.sqrt((odd**2).sum() / (n * (n - 1)))
-    if scale <= 1e-12 * np.abs(rows).max():
+    if scale <= 1e-12:
         raise ValueError("degenerate representation: same-pair similarity must exceed that of flipped pairs")
     return np.asarray(odd / scale)
 

@@ -72,7 +72,10 @@ class PairPrompt:
     anchors: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        fields = [name for _, name, _, _ in Formatter().parse(self.template) if name is not None]
+        try:
+            fields = [name for _, name, _, _ in Formatter().parse(self.template) if name is not None]
+        except ValueError:  # a brace that is alone
+            fields = []
         if sorted(fields) != ["a", "b"]:
             raise ValueError(f"template must have the fields {{a}} and {{b}} once each, got {self.template!r}")
         if not self.yes or not self.no or self.yes == self.no:
@@ -209,6 +212,7 @@ def finetune(
     l2: float = 0.01,
     lora_r: int = 8,
     top_layers: int = 4,
+    features: ArrayLike | None = None,
     seed: int = 0,
     fabric: Fabric | None = None,
     progress: bool = False,
@@ -252,6 +256,8 @@ def finetune(
         Rank of ``"lora"``.
     top_layers : int
         Blocks of ``"top"``.
+    features : array_like, shape (n(n − 1), d), optional
+        What `pair_features` returns for these items, if ``"probe"`` need not compute it again.
     seed : int
         Of the order of the prompts and of the adapters.
     fabric : lightning_fabric.Fabric, optional
@@ -289,6 +295,8 @@ def finetune(
     check_choice(method, "method", _METHODS)
     if method == "probe" and (epochs, lr, batch_size) != (None, None, None):
         raise ValueError("epochs, lr and batch_size must be None for method 'probe', which is solved exactly")
+    if method != "probe" and features is not None:
+        raise ValueError(f"features must be None for method {method!r}, which changes them")
     settings: dict[str, Any] = {}
     if method == "probe":
         settings["l2"] = check_real(l2, "l2", low=0, open_low=True)
@@ -305,7 +313,7 @@ def finetune(
     prompts = _ask(tokenizer, check_names(items, "items", length=task.n_items), prompt)
     lessons = _Lessons.of(task)
     if method == "probe":
-        outcome = _fit_probe(model, prompts, lessons, settings["l2"])
+        outcome = _fit_probe(model, prompts, lessons, settings["l2"], features)
     else:
         train = _train_top if method == "top" else _train_all
         outcome = train(model, prompts, lessons, settings, seed, fabric, progress)
@@ -365,18 +373,24 @@ def train_readout(
     array([0.  , 0.67, 1.35])
     """
     l2 = check_real(l2, "l2", low=0, open_low=True)
-    ranks, points = np.asarray(pairs), np.asarray(features, dtype=np.float64)
+    ranks = np.asarray(pairs)
     ordered = np.argwhere(~np.eye(task.n_items, dtype=bool))
     if ranks.shape != ordered.shape or not np.array_equal(ranks[order := np.lexsort(ranks.T[::-1])], ordered):
         raise ValueError(f"pairs must hold every ordered pair of the task's {task.n_items} items once")
-    if points.ndim != 2 or len(points) != len(ordered) or not np.isfinite(points).all():
-        raise ValueError(f"features must be a finite matrix of shape ({len(ordered)}, d), got shape {points.shape}")
-    points, before = points[order], check_vector(leads, "leads", length=len(ordered))[order]
+    points, before = _finite(features, len(ordered))[order], check_vector(leads, "leads", length=len(ordered))[order]
     lessons = _Lessons.of(task)
     change = _logistic(points[lessons.rows], lessons.signs, before[lessons.rows], lessons.weights, l2)
     table = np.zeros((task.n_items, task.n_items))
     table[tuple(ordered.T)] = before + points @ change
     return np.asarray((table - table.T) / 2)
+
+
+def _finite(features: ArrayLike, rows: int, columns: int | None = None) -> Floats:
+    points = np.asarray(features, dtype=np.float64)
+    if points.ndim != 2 or points.shape != (rows, columns or points.shape[1]) or not np.isfinite(points).all():
+        expected = f"({rows}, {columns or 'd'})"
+        raise ValueError(f"features must be a finite matrix of shape {expected}, got shape {points.shape}")
+    return points
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,8 +520,8 @@ class _Readout:
         bias = [0.0, 0.0] if head.bias is None else head.bias.detach()[list(prompts.answers)].tolist()
         return cls(yes - no, bias[0] - bias[1])
 
-    def __call__(self, features: torch.Tensor) -> Floats:
-        return np.asarray(features.double().numpy() @ self.weight + self.bias)
+    def __call__(self, features: ArrayLike) -> Floats:
+        return np.asarray(np.asarray(features, dtype=np.float64) @ self.weight + self.bias)
 
 
 def _head(model: Any) -> Any:
@@ -545,10 +559,14 @@ class _Outcome(NamedTuple):
     epochs: int
 
 
-def _fit_probe(model: Any, prompts: _Prompts, lessons: _Lessons, l2: float) -> _Outcome:
-    features = _features(model.base_model, prompts.ids, prompts)
-    before = _Readout.of(model, prompts)(features)
-    points = features.double().numpy()
+def _fit_probe(
+    model: Any, prompts: _Prompts, lessons: _Lessons, l2: float, features: ArrayLike | None = None
+) -> _Outcome:
+    if features is None:
+        features = _features(model.base_model, prompts.ids, prompts).numpy()
+    readout = _Readout.of(model, prompts)
+    points = _finite(features, len(prompts.pairs), len(readout.weight))
+    before = readout(points)
     change = _logistic(points[lessons.rows], lessons.signs, before[lessons.rows], lessons.weights, l2)
     after = before + points @ change
     return _Outcome(before, after, lessons.loss(after), 0)

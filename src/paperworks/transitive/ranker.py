@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from itertools import chain
 from numbers import Integral
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ R = TypeVar("R", bound="_Ranker")
 # Comparisons below which the scale of the probabilities is not fitted, and the folds in which it is.
 _ENOUGH, _FOLDS = 20, 5
 _TIE = 1e-9
+_NEGLIGIBLE = 1e-9
 
 
 class ConjunctiveRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -232,11 +233,13 @@ class _Ranker(BaseEstimator):  # type: ignore[misc]
 
     def _cyclic_share(self) -> float:
         """Return the share of the targets' energy that no ranks at all explain."""
-        shown = self.solution_
+        pairs = self.solution_.pairs
+        # Neither units nor weights that are next to nothing, as of games long past, may keep it from being computed.
+        targets, weights = (v / (np.abs(v).max() or 1.0) for v in (self.solution_.targets, self.solution_.weights))
         with _unconnected():
-            best = self._solve(shown.pairs, shown.targets, shown.weights, 0.0, 0.0)
-        energy = shown.weights @ shown.targets**2
-        return float(shown.weights @ best.surprise**2 / energy) if energy > 0 else 0.0
+            best = self._solve(pairs, targets, np.maximum(weights, _NEGLIGIBLE), 0.0, 0.0)
+        energy = weights @ targets**2
+        return float(weights @ best.surprise**2 / energy) if energy > 0 else 0.0
 
     def _fit_scale(self, codes: Codes, y: Floats, weights: Floats) -> float:
         """Return the scale that makes a logistic function of held-out margins most likely."""
@@ -458,8 +461,11 @@ def _table(X: Any) -> NDArray[Any] | pd.DataFrame:
     if hasattr(X, "__array__") and not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
     if not isinstance(X, (np.ndarray, pd.DataFrame)):
+        if not isinstance(X, Iterable):
+            raise TypeError(f"X must be pairs of labels, got {X!r}")
         rows = list(X)
-        if any(not issubclass(kind, Iterable) or issubclass(kind, (str, bytes)) for kind in set(map(type, rows))):
+        kinds = set(map(type, rows))
+        if any(not issubclass(kind, Collection) or issubclass(kind, (str, bytes, Set, Mapping)) for kind in kinds):
             raise ValueError("X: expected shape (m, 2), got rows that are not pairs")
         lengths = set(map(len, rows))
         if lengths != {2}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -209,7 +210,9 @@ class TransitiveTask:
 
 def check_exceptions(exception: ArrayLike, n_items: int) -> Index:
     """Return (winner, loser) of each exception."""
-    pairs = check_pairs(np.atleast_2d(exception), n_items, "exception")
+    with contextlib.suppress(ValueError):  # rows of different lengths
+        exception = np.atleast_2d(exception)
+    pairs = check_pairs(exception, n_items, "exception")
     for winner, loser in pairs.tolist():
         if winner < loser + 2:
             raise ValueError(

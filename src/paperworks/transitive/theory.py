@@ -159,7 +159,7 @@ def solve_comparisons(
         squares (Massey, HodgeRank) of least norm.
     solver : {"auto", "dense", "cg"}
         ``dense`` is a Cholesky factor; ``cg`` is conjugate gradients, with a sparse factor where they do not converge.
-        ``auto`` is dense up to 2,000 items.
+        ``auto`` is dense up to 400 items.
     tol : float
         Relative residual at which ``cg`` stops.
 
@@ -170,7 +170,8 @@ def solve_comparisons(
     Raises
     ------
     ValueError, TypeError
-        A pair that is no comparison of two of the items, a weight that is not positive, or an argument out of range.
+        A pair that is no comparison of two of the items, a weight that is not positive, an argument out of range, or
+        weights of which the smallest vanish beside the largest.
 
     Warns
     -----
@@ -253,7 +254,14 @@ def _solve_dense(
     matrix[np.diag_indices(n)] = shrinkage - matrix.sum(axis=1)
     # Ranks sum to 0 in each component: a penalty on the sum changes nothing and keeps the factor well conditioned.
     matrix += (component[:, None] == component) / n
-    return np.asarray(linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), net))
+    try:
+        factor = linalg.cho_factor(matrix, overwrite_a=True)
+    except linalg.LinAlgError:
+        raise ValueError(
+            "weights differ too much to be solved exactly with so little conjunctivity and ridge: "
+            f"relative conductances are {conductance.min():.2g} to 1"
+        ) from None
+    return np.asarray(linalg.cho_solve(factor, net))
 
 
 def _solve_sparse(
@@ -412,6 +420,8 @@ def critical_conjunctivity(
     True
     """
     sides = items_per_side if isinstance(items_per_side, tuple) else (items_per_side, items_per_side)
+    if len(sides) != 2:
+        raise ValueError(f"items_per_side must be a number or (above, below), got {items_per_side!r}")
     above, below = (check_integer(side, "items_per_side", low=1) for side in sides)
     span = check_integer(span, "span", low=2)
     ridge = check_real(ridge, "ridge", low=0)
@@ -624,6 +634,8 @@ def phase_diagram(
     array([[ True, False], [ True, False], [False, False]])
     """
     alphas = check_vector(conjunctivity_grid, "conjunctivity_grid", low=0)
+    if (alphas > 1).any():
+        raise ValueError(f"conjunctivity_grid must be in [0, 1], got {alphas.max():g}")
     ridges = check_vector(ridge_grid, "ridge_grid", low=0)
     pairs = task.pair_table()
     first, second = pairs.loc[pairs["cls"].isin(["within", "cross", "transitive"]), ["first", "second"]].to_numpy().T
