@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from paperworks.core.plotting import PALETTE, figure, look, save, svg
+from paperworks.core.plotting import PALETTE, figure, look, panel_grid, save, svg
 
 
 def drawn(title: str | None = "Efficiency <against> alpha", **options: Any) -> Any:
@@ -100,3 +100,14 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 def test_palette_is_distinct_and_visible_on_white() -> None:
     assert len(set(PALETTE)) == len(PALETTE) == 7
     assert all(1.05 / (luminance(colour) + 0.05) >= 2 for colour in PALETTE)
+
+
+def test_a_grid_of_panels_has_none_to_spare():
+    made, panels = panel_grid("Five", 5, across=3, width=6.0, height=2.0, xlabel="x")
+    assert len(panels) == len(made.axes) == 5
+    assert [panel.get_subplotspec().rowspan.start for panel in panels] == [0, 0, 0, 1, 1]
+    assert made.get_figheight() == pytest.approx(4.9)
+    _, alone = panel_grid("One", 1, across=3, height=2.0)
+    assert len(alone) == 1
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        panel_grid("None", 0, across=3, height=2.0)

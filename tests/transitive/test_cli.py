@@ -314,6 +314,13 @@ BAD = {
         "winner,loser,count\na,b,9\nc,c,9\n",
         "in.csv, row 3: compares an item with itself: 'c'",
     ),
+    "rank: two tables in one place": (
+        ("rank", "in.csv", "-o", "a.csv", "--exceptions", "a.csv"),
+        "winner,loser\na,b\n",
+        "--exceptions must be a file of its own, got a.csv",
+    ),
+    "rank: one stream for two tables": (("rank", "-", "--pairs", "-"), None, "cannot both be read from standard input"),
+    "fit: items of the example": (("fit", "--example", "monkeys", "--n", "9"), None, "--n must be 7"),
     "rank: no games": (("rank", "in.csv"), "winner,loser,count\na,b,0\n", "in.csv has no games: every count is 0"),
     "rank: blanks": (("rank", "in.csv"), "winner, loser\na,b\n", "lacks the column 'loser'; it has 'winner', ' loser'"),
     "rank: count of words": (

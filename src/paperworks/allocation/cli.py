@@ -18,6 +18,7 @@ from paperworks.core.commands import (
     SeedOption,
     read_frame,
     write_frame,
+    write_json,
     write_output,
     write_report,
 )
@@ -333,22 +334,13 @@ def _deliver(
 ) -> None:
     """Write the table, or table and facts as JSON, and the report if one is asked for."""
     if json or (out is not None and out.suffix == ".json"):
-        from paperworks.core.results import finite
-
-        rows = table.to_dict(orient="records")
-        text = jsonlib.dumps(finite({"rows": rows, **facts}), indent=1, ensure_ascii=False, default=_plain)
-        write_output(text + "\n", out)
+        write_json({"rows": table, **facts}, out)
     else:
         write_frame(table, out)
         numbers = [f"{name} {value:.6g}" for name, value in facts.items() if isinstance(value, (int, float))]
         print("; ".join(numbers), file=sys.stderr)
     if report is not None:
         _write_report(table, facts, title, report, pictures or [], more or [])
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy scalars and arrays into what JSON has."""
-    return value.tolist()
 
 
 def _words(value: Any) -> Any:

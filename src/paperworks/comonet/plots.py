@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from paperworks.core.plotting import PALETTE, figure
+from paperworks.core.plotting import PALETTE, figure, panel_grid, percent, shorten
 from paperworks.core.validation import check_integer
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _cells(column: paperworks.comonet.certificates.ColumnCertificate) -> tuple[s
     boxes = f" ({column.boxes} box{'es' * (column.boxes != 1)})" if column.boxes else ""
     shown = ("–", "–") if column.status == "invalid" else (proved, where)
     method = column.method.replace("none", "–") + boxes
-    return _short(column.name), _words(column.required), column.status, *shown, method
+    return shorten(column.name, _LONGEST), _words(column.required), column.status, *shown, method
 
 
 def profiles(
@@ -152,8 +152,11 @@ def profiles(
     chosen = [model._column(key, "columns") for key in keys]
     if not chosen:
         raise ValueError(f"columns must name at least one column, got {columns!r}")
-    made, panels = _panels(
-        f"Predictions of {min(rows, len(table))} rows along single columns, and their mean", len(chosen), across=3
+    made, panels = panel_grid(
+        f"Predictions of {min(rows, len(table))} rows along single columns, and their mean",
+        len(chosen),
+        across=3,
+        height=2.1,
     )
     for ax, j in zip(panels, chosen, strict=True):
         order = np.argsort(values[:, j], kind="stable")
@@ -163,7 +166,7 @@ def profiles(
         x = curves["value"].to_numpy()[: lines.shape[1]]
         ax.plot(x, lines.T, color=_GREY, linewidth=0.7, alpha=0.6)
         ax.plot(x, lines.mean(axis=0), color=PALETTE[0], linewidth=2.4)
-        name, shape = _short(known[j].name), _words(known[j].required)
+        name, shape = shorten(known[j].name, _LONGEST), _words(known[j].required)
         ax.set_title(name if name.replace("_", " ") == shape else f"{name}: {shape}", parse_math=False)
     made.supylabel("decision function" if hasattr(model, "classes_") else "prediction", fontsize=10, color="#4a5361")
     return made
@@ -199,7 +202,7 @@ def witness_points(
     line = np.tile(at[0], (len(grid), 1))
     line[:, j] = grid
     made, ax = figure(f"Not {column.witness.broken}, though declared {_words(column.required)}")
-    ax.set_xlabel(_short(column.name), parse_math=False)
+    ax.set_xlabel(shorten(column.name, _LONGEST), parse_math=False)
     ax.set_ylabel(column.scale.replace("_", " "))
     values = np.asarray(predict(line), dtype=np.float64).reshape(len(grid))
     _draw_witness(ax, grid, values, x, np.array(column.witness.values))
@@ -214,10 +217,12 @@ def shape_curves(regimes: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """Draw the truth and what each method learned of it along every column of `eight_regimes`."""
     shares = _smallest(regimes).groupby("param.method")["value.violated"].mean()
     names = list(curves["value.column"].unique())
-    made, panels = _panels("Eight shapes and a free column, learned from the same noisy rows", len(names), across=3)
+    made, panels = panel_grid(
+        "Eight shapes and a free column, learned from the same noisy rows", len(names), across=3, height=2.1
+    )
     for ax, name in zip(panels, names, strict=True):
         for method, rows in _by(curves[curves["value.column"] == name], "param.method"):
-            broken = f": {_percent(shares[method])} of the checks violated" if method in shares else ""
+            broken = f": {percent(shares[method])} of the checks violated" if method in shares else ""
             look = _line(method)
             ax.plot(*_xy(rows, "value.x", "value.prediction"), **look | {"label": look["label"] + broken})
         ax.set_title(_words(name))
@@ -251,7 +256,9 @@ def noise_curves(regimes: pd.DataFrame) -> Figure:
 def blind_spot(targets: pd.DataFrame, maps: pd.DataFrame) -> Figure:
     """Draw a Cobb–Douglas function and what two kinds of unit make of it, and their errors on all targets."""
     drawn = [method for method in ("truth", "relu", "maxout") if (maps["param.method"] == method).any()]
-    made, panels = _panels("What plain units cannot learn, and maxout units can", len(drawn) + 1, across=2, height=3.2)
+    made, panels = panel_grid(
+        "What plain units cannot learn, and maxout units can", len(drawn) + 1, across=2, height=3.2
+    )
     grids = {
         method: maps[maps["param.method"] == method].pivot_table(
             index="value.y", columns="value.x", values="value.prediction"
@@ -281,7 +288,7 @@ def option_smile(smile: pd.DataFrame) -> Figure:
     densities = [
         (method, rows) for method, rows in methods if method != "truth" and rows["value.density"].notna().any()
     ]
-    made, panels = _panels(
+    made, panels = panel_grid(
         "Prices, and the density of the future price that they imply",
         1 + len(densities), across=2, height=2.8, xlabel="strike",
     )  # fmt: skip
@@ -302,7 +309,7 @@ def option_smile(smile: pd.DataFrame) -> Figure:
         )
         # Steps have no density: their spikes would flatten all the rest.
         ax.set(
-            title=f"{_label(method)}: negative at {_percent(float(np.mean(density < -1e-9)))} of the strikes",
+            title=f"{_label(method)}: negative at {percent(float(np.mean(density < -1e-9)))} of the strikes",
             ylabel="density",
         )
         ax.set_ylim(
@@ -336,9 +343,9 @@ def witness(regimes: pd.DataFrame, subset: pd.DataFrame) -> Figure:
     made, (left, right) = figure("Constraints that do not hold", width=9, ncols=2)
     shares = _smallest(regimes).groupby("param.method", sort=False)["value.violated"].mean().sort_values()
     bars = left.barh([_label(m) for m in shares.index], shares, color=[_colour(m) for m in shares.index], height=0.62)
-    left.bar_label(bars, [_percent(share) for share in shares], padding=4)
+    left.bar_label(bars, [percent(share) for share in shares], padding=4)
     left.set(title="checks that violate the shape", xlim=(0, 1.2 * max(float(shares.max()), 0.01)))
-    left.xaxis.set_major_formatter(lambda value, _: _percent(value))
+    left.xaxis.set_major_formatter(lambda value, _: percent(value))
     kinds = {kind: _xy(rows, "value.x", "value.prediction") for kind, rows in subset.groupby("value.kind")}
     right.set(title="relu(x₁ + x₂), declared concave in x₂", xlabel="x₂", ylabel="prediction")
     if "witness" in kinds:
@@ -350,7 +357,7 @@ def witness(regimes: pd.DataFrame, subset: pd.DataFrame) -> Figure:
 def real_scores(real: pd.DataFrame) -> Figure:
     """Draw the scores of every method on real data, against the best peer's mean; left is better for errors."""
     names = list(real["param.data"].unique())
-    made, panels = _panels(
+    made, panels = panel_grid(
         "Real data, against the best peer: every fold, and the mean", len(names), across=2, height=2.5
     )
     for ax, name in zip(panels, names, strict=True):
@@ -375,7 +382,7 @@ def real_scores(real: pd.DataFrame) -> Figure:
         if errors:
             ax.set_xlabel("squared error over the best peer's (dotted: 1.1)")
         else:
-            ax.xaxis.set_major_formatter(lambda value, _: _percent(value))
+            ax.xaxis.set_major_formatter(lambda value, _: percent(value))
             ax.set_xlabel("accuracy minus the best peer's (dotted: −3 %)")
         ax.set_title(_words(name))
     return made
@@ -407,17 +414,6 @@ def certifier_boxes(certifier: pd.DataFrame) -> Figure:
     ax.set_xlim(0.5, 0.5 * (2 * max(10.0, float(certifier["value.boxes"].max()))) ** 1.8)
     ax.invert_yaxis()
     return made
-
-
-def _panels(title: str, count: int, *, across: int, height: float = 2.1, **axes: Any) -> tuple[Figure, Sequence[Axes]]:
-    """Make a grid of panels, `across` of them in a row, without those left over in the last row."""
-    ncols = min(across, count)
-    nrows = math.ceil(count / ncols)
-    made, drawn = figure(title, width=9, height=0.9 + height * nrows, nrows=nrows, ncols=ncols, **axes)
-    panels = drawn if isinstance(drawn, tuple) else (drawn,)
-    for spare in panels[count:]:
-        spare.remove()
-    return made, panels[:count]
 
 
 def _draw_witness(ax: Axes, x: Floats, line: Floats, at: Floats, values: Floats) -> None:
@@ -482,11 +478,7 @@ def _mark_shares(ax: Axes) -> None:
     ax.set_yscale("symlog", linthresh=1e-3, linscale=0.5)
     ax.set(ylabel="checks that violate the shape", ylim=(-2e-4, 1))
     shares = [0, 1e-3, 1e-2, 1e-1, 1]
-    ax.set_yticks(shares, [_percent(share) for share in shares])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %".replace("-", "−")
+    ax.set_yticks(shares, [percent(share) for share in shares])
 
 
 def _label(method: str) -> str:
@@ -504,7 +496,3 @@ def _words(name: str) -> str:
 def _inches(text: str) -> float:
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=10), ismath=False)
     return float(width) / 72
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"

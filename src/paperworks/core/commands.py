@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json as jsonlib
 import os
 import sys
 import warnings
@@ -31,6 +32,7 @@ __all__ = [
     "read_frame",
     "run",
     "write_frame",
+    "write_json",
     "write_output",
     "write_report",
 ]
@@ -174,6 +176,34 @@ def write_frame(frame: pd.DataFrame, out: Path | None, *, as_json: bool = False)
     else:
         text = frame.to_csv(index=False)
     write_output(text, out)
+
+
+def write_json(content: Mapping[str, Any], out: Path | None) -> None:
+    """Write facts and tables as a JSON object: a table is a list of rows, NaN and infinities are null.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> write_json({"best": float("nan"), "rows": pd.DataFrame({"x": [1]})}, None)
+    {
+     "best": null,
+     "rows": [
+      {
+       "x": 1
+      }
+     ]
+    }
+    """
+    import pandas as pd
+
+    from paperworks.core.results import finite
+
+    plain = {
+        name: value.to_dict(orient="records") if isinstance(value, pd.DataFrame) else value
+        for name, value in content.items()
+    }
+    text = jsonlib.dumps(finite(plain), indent=1, ensure_ascii=False, default=lambda value: value.tolist())
+    write_output(text + "\n", out)
 
 
 def write_report(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -18,7 +20,7 @@ from matplotlib.figure import Figure
 from paperworks.core.atomic import atomic_file
 from paperworks.core.validation import check_choice, check_integer, check_real
 
-__all__ = ["PALETTE", "figure", "look", "save", "svg"]
+__all__ = ["PALETTE", "figure", "look", "panel_grid", "percent", "save", "shorten", "svg"]
 
 PALETTE: tuple[str, ...] = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5C6370")
 """Colours that stay apart for colour-blind readers and in print (Okabe and Ito, 2008), the default line colours."""
@@ -141,6 +143,65 @@ def figure(
             lines = textwrap.fill(title, max(10, int(width * _LETTERS_PER_INCH)))
             made.suptitle(lines, x=0.01, horizontalalignment="left", linespacing=1.3)
     return made, panels[0] if len(panels) == 1 else panels
+
+
+def panel_grid(
+    title: str, count: int, *, across: int, width: float = 9.0, height: float, frame: float = 0.9, **axes: Any
+) -> tuple[Figure, Sequence[Axes]]:
+    """Make a figure of `count` panels, at most `across` in a row; what is left over of the last row stays empty.
+
+    Parameters
+    ----------
+    title : str
+        What the picture shows.
+    count : int
+        Number of panels.
+    across : int
+        Most panels in a row.
+    width : float
+        Of the figure, in inches.
+    height, frame : float
+        Of a row of panels, and of what is around them, in inches.
+    **axes
+        As in `figure`.
+
+    Examples
+    --------
+    >>> _, made = panel_grid("Five", 5, across=3, height=2.0)
+    >>> len(made)
+    5
+    """
+    count = check_integer(count, "count", low=1)
+    ncols = min(check_integer(across, "across", low=1), count)
+    nrows = -(-count // ncols)
+    made, drawn = figure(title, width=width, height=frame + height * nrows, nrows=nrows, ncols=ncols, **axes)
+    shown = drawn if isinstance(drawn, tuple) else (drawn,)
+    for spare in shown[count:]:
+        spare.remove()
+    return made, shown[:count]
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, to three digits; NaN is a dash.
+
+    Examples
+    --------
+    >>> percent(0.12345), percent(math.nan)
+    ('12.3 %', '–')
+    """
+    return "–" if math.isnan(share) else f"{100 * share:.3g} %".replace("-", "−")
+
+
+def shorten(text: Any, longest: int) -> str:
+    """Return a text of at most `longest` letters, cut with an ellipsis if need be.
+
+    Examples
+    --------
+    >>> shorten("Guardians", 6)
+    'Guard…'
+    """
+    word = str(text)
+    return word if len(word) <= longest else word[: longest - 1] + "…"
 
 
 def svg(figure: Figure) -> str:

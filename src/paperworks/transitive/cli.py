@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from paperworks.core.commands import (
     SeedOption,
     read_frame,
     write_frame,
-    write_output,
+    write_json,
     write_report,
 )
 
@@ -191,6 +190,10 @@ def rank(
     from paperworks.transitive.ranker import TransitiveRanker, TransitiveRankerCV
 
     output = _Output(out, json, plot, report).check()
+    if exceptions is not None and (str(exceptions) == "-" or exceptions == output.out):
+        raise ValueError(f"--exceptions must be a file of its own, got {exceptions}")
+    if str(games) == str(pairs) == "-":
+        raise ValueError("games and --pairs cannot both be read from standard input")
     asked = None if pairs is None else _labelled(_table(pairs), ("first", "second"), pairs)
     table = _comparisons(games)
     if asked is not None:
@@ -269,7 +272,9 @@ def fit(
         raise ValueError("give either a table or --example, got " + ("neither" if choices is None else "both"))
     if choices is None:
         check_choice(example, "--example", ("monkeys",))
-        n = n or 7
+        if n not in (None, 7):
+            raise ValueError(f"--n must be 7, the number of items of --example monkeys, got {n}")
+        n = 7
     task = _task(n, exception, weight, items, edges)
     observed = load_jensen("monkeys") if choices is None else _answers(choices, task)
     link = link or ("logistic" if observed["value"].dropna().between(0, 1).all() else "identity")
@@ -660,11 +665,7 @@ def _deliver(
     """Write the table, or all tables and facts as JSON; the picture and the report if they are asked for."""
     told = {name.replace("_", " "): _words(value) for name, value in facts.items() if name != "runs"}
     if output.json or (output.out is not None and output.out.suffix == ".json"):
-        from paperworks.core.results import finite
-
-        tables = {name: part.to_dict(orient="records") for name, part in {"rows": table, **(more or {})}.items()}
-        text = jsonlib.dumps(finite({**facts, **tables}), indent=1, ensure_ascii=False, default=_plain)
-        write_output(text + "\n", output.out)
+        write_json({**facts, "rows": table, **(more or {})}, output.out)
     else:
         write_frame(table, output.out)
         for name, words in told.items():
@@ -682,11 +683,6 @@ def _deliver(
 
         sections = [Section(name.replace("_", " ").capitalize(), Table(part)) for name, part in (more or {}).items()]
         write_report(output.report, title, "transitive", told, table, pictures, sections)
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy scalars and arrays into what JSON has."""
-    return value.tolist()
 
 
 def _words(value: Any) -> str:

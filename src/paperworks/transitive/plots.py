@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
 
-from paperworks.core.plotting import PALETTE, figure
+from paperworks.core.plotting import PALETTE, figure, panel_grid, percent, shorten
 from paperworks.core.validation import check_integer, check_real, check_vector
 from paperworks.transitive.data import DESIGNS
 from paperworks.transitive.fit import TheoryFit, read_answers
@@ -179,7 +179,7 @@ def phase_diagram(
     for k, (name, (alpha, ridge)) in enumerate((learners or {}).items()):
         marker = _MARKERS[k % len(_MARKERS)]
         inside = bool(alphas[0] <= alpha <= alphas[-1] and ridges[0] <= ridge <= ridges[-1])
-        label = _short(name, 30) + ("" if inside else " (outside)")
+        label = shorten(name, 30) + ("" if inside else " (outside)")
         keys.append(_mark_learners(ax, [alpha] * inside, [ridge] * inside, marker, label))
     _legend(made, keys, width=6.4)
     return made
@@ -278,7 +278,7 @@ def exception_bumps(ranker: TransitiveRanker | TransitiveRankerCV, most: int = 1
         )  # fmt: skip
     ax.set_yticks(
         range(len(shown)),
-        [f"{k + 1}. {_short(labels[k])}  {_number(float(ranks[k]))}" for k in shown],
+        [f"{k + 1}. {shorten(labels[k], _LONGEST)}  {_number(float(ranks[k]))}" for k in shown],
         parse_math=False,
     )
     ax.set(xlim=(0, len(ends) + 0.8), ylim=(len(shown) - 0.4, -1.1), xticks=[])
@@ -497,7 +497,7 @@ def lm_accuracy(lm_pairs: pd.DataFrame) -> Figure:
         _draw_classes(ax, runs, "right")
         ax.axhline(0.5, color=_INK, linewidth=1, linestyle=":")
         ax.set(title=_design(design), ylim=(0, 1.12))
-        ax.yaxis.set_major_formatter(lambda value, _: _percent(value))
+        ax.yaxis.set_major_formatter(lambda value, _: percent(value))
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
     return made
 
@@ -576,7 +576,7 @@ def sweep(sweep: pd.DataFrame) -> Figure:
         ax.axhline(chance, color=_INK, linewidth=1, linestyle=":")
         ax.set(xlabel=x, ylabel=y)
         ax.set_xticks(range(len(strengths)), [f"{strength:g}" for strength in strengths])
-    panels[0].yaxis.set_major_formatter(lambda value, _: _percent(value))
+    panels[0].yaxis.set_major_formatter(lambda value, _: percent(value))
     _legend(made, [keys[name] for name in _ordered(keys)], width=9)
     return made
 
@@ -644,7 +644,7 @@ def distance_curves(subjects: pd.DataFrame) -> Figure:
     for ax, name in zip(panels, species, strict=True):
         found = rows[rows["species"] == name].dropna(axis="columns", how="all")
         keys |= {str(key.get_label()): key for key in _draw_distances(ax, found)}
-        ax.yaxis.set_major_formatter(lambda value, _: _percent(value))
+        ax.yaxis.set_major_formatter(lambda value, _: percent(value))
         ax.set_title(str(name))
     _legend(made, list(keys.values()), width=made.get_figwidth())
     return made
@@ -716,7 +716,7 @@ def _draw_map(ax: Axes, pairs: pd.DataFrame, names: Sequence[str], cell: float) 
                 in_layout=False,
             )  # fmt: skip
     step = math.ceil(0.14 / cell)
-    ticks, labels = np.arange(0, n, step), [_short(name) for name in names[::step]]
+    ticks, labels = np.arange(0, n, step), [shorten(name, _LONGEST) for name in names[::step]]
     turned = max(map(len, labels)) * 0.085 > cell * step
     ax.set_xticks(ticks, labels, parse_math=False, rotation=90 if turned else 0)
     ax.set_yticks(ticks, labels, parse_math=False)
@@ -771,7 +771,7 @@ def _accuracies(pairs: pd.DataFrame) -> str:
     """Return the shares of untrained pairs that are right."""
     sign = np.sign(_decided(pairs["margin"].to_numpy(dtype=np.float64)))
     right = pairs.assign(right=(1 + sign * pairs["truth"]) / 2).groupby("cls")["right"].mean()
-    shares = [f"{cls} {_percent(right[cls])}" for cls in ("transitive", "within", "cross") if cls in right]
+    shares = [f"{cls} {percent(right[cls])}" for cls in ("transitive", "within", "cross") if cls in right]
     return ", ".join(map(_unbroken, shares))
 
 
@@ -824,7 +824,7 @@ def _draw_phases(
     ax.set(xlim=(10 ** x[0], 10 ** x[-1]) if log else (x[0], x[-1]), ylim=(max(0.0, y[0]), min(1.0, y[-1])))
     ax.grid(False)
     return [
-        Patch(color=palette[k], label=f"{name} ({_percent(float((code == k).mean()))} of the map)")
+        Patch(color=palette[k], label=f"{name} ({percent(float((code == k).mean()))} of the map)")
         for k, name in enumerate(_PHASES)
         if (code == k).any()
     ]
@@ -951,7 +951,7 @@ def _draw_curves(panels: Sequence[Axes], curves: pd.DataFrame) -> list[Line2D]:
     margins.axhline(0, color=_INK, linewidth=1, linestyle=":")
     margins.set_ylabel("mean margin (right: > 0)")
     accuracies.set(ylabel="right pairs", ylim=(-0.04, 1.04))
-    accuracies.yaxis.set_major_formatter(lambda value, _: _percent(value))
+    accuracies.yaxis.set_major_formatter(lambda value, _: percent(value))
     return keys
 
 
@@ -1001,7 +1001,7 @@ def _draw_shares(ax: Axes, networks: pd.DataFrame) -> None:
     colours = _shade(-values.ravel()).reshape(*values.shape, 3)
     ax.pcolormesh(np.arange(len(designs) + 1) - 0.5, np.arange(len(order) + 1) - 0.5, colours)
     for i, j in np.ndindex(values.shape):
-        ax.text(j, i, _percent(float(values[i, j])), ha="center", va="center", fontsize=9)
+        ax.text(j, i, percent(float(values[i, j])), ha="center", va="center", fontsize=9)
     ax.set_xticks(range(len(designs)), [_design(name).replace(", ", "\n") for name in designs])
     ax.set_yticks(range(len(order)), order)
     ax.tick_params(length=0)
@@ -1024,7 +1024,7 @@ def _draw_shifts(ax: Axes, rows: pd.DataFrame) -> None:
         ax.plot([], [], marker=marker, color=colour, label=label)
     ax.set_xticks([0, 1], ["no exception", "5 beats 3"])
     ax.set(xlim=(-0.3, 1.3), title="orders of the names\nin which a pair is right")
-    ax.yaxis.set_major_formatter(lambda value, _: _percent(value))
+    ax.yaxis.set_major_formatter(lambda value, _: percent(value))
 
 
 # Texts and parts of tables
@@ -1080,15 +1080,8 @@ def _check_grid(grid: ArrayLike, name: str) -> Floats:
 def _panels(
     title: str, count: int, *, across: int, height: float, foot: float = 0.0, **axes: Any
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Make a grid of panels, at most `across` of them in a row, without those left over in the last row."""
-    ncols = min(across, count)
-    nrows = math.ceil(count / ncols)
-    width = 9.0 if ncols > 1 else 6.0
-    made, drawn = figure(title, width=width, height=0.7 + foot + height * nrows, nrows=nrows, ncols=ncols, **axes)
-    panels = drawn if isinstance(drawn, tuple) else (drawn,)
-    for spare in panels[count:]:
-        spare.remove()
-    return made, panels[:count]
+    width = 9.0 if min(across, count) > 1 else 6.0
+    return panel_grid(title, count, across=across, width=width, height=height, frame=0.7 + foot, **axes)
 
 
 def _legend(made: Figure, keys: Sequence[Any], *, width: float, title: str | None = None) -> None:
@@ -1102,7 +1095,7 @@ def _legend(made: Figure, keys: Sequence[Any], *, width: float, title: str | Non
 
 
 def _name_items(ax: Axes, names: Sequence[str]) -> None:
-    labels = [_short(name) for name in names]
+    labels = [shorten(name, _LONGEST) for name in names]
     turned = max(map(len, labels)) > 3 or len(labels) > 30
     step = math.ceil(len(labels) / 45)
     ax.set_xticks(range(0, len(labels), step), labels[::step], parse_math=False, rotation=90 if turned else 0)
@@ -1173,12 +1166,3 @@ def _number(value: float) -> str:
 
 def _share(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
-
-
-def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{100 * share:.3g} %".replace("-", "−")
-
-
-def _short(name: str, longest: int = _LONGEST) -> str:
-    text = str(name)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
