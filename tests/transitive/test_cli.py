@@ -315,9 +315,9 @@ BAD = {
         "in.csv, row 3: compares an item with itself: 'c'",
     ),
     "rank: two tables in one place": (
-        ("rank", "in.csv", "-o", "a.csv", "--exceptions", "a.csv"),
+        ("rank", "in.csv", "--exceptions", "result.csv"),
         "winner,loser\na,b\n",
-        "--exceptions must be a file of its own, got a.csv",
+        "--exceptions must be a file of its own, got result.csv",
     ),
     "rank: one stream for two tables": (("rank", "-", "--pairs", "-"), None, "cannot both be read from standard input"),
     "fit: items of the example": (("fit", "--example", "monkeys", "--n", "9"), None, "--n must be 7"),
