@@ -546,3 +546,12 @@ def test_missing_packages_say_how_to_install_them(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"{module} is not installed: pip install 'paperworks\[transitive\]'"):
         finetune(model, tokenizer, ITEMS, TASK, method=method)
+
+
+def test_a_saved_model_answers_the_same(model: Any, tokenizer: Any, tmp_path: Any) -> None:
+    from paperworks.core.language import language_model
+
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    read = language_model(tmp_path, dtype="float64")
+    np.testing.assert_array_equal(answer_margins(*read, ITEMS), answer_margins(model, tokenizer, ITEMS))
