@@ -640,14 +640,22 @@ EXISTING: dict[str, Callable[..., Iterator[Any]]] = {
     "EAG-C": lambda F, x, L: baselines.eag_c(F, x, L),
     "Popov, anchored updates": lambda F, x, L: baselines.anchored_popov_update_side(F, x, L),
     "extragradient": lambda F, x, L: baselines.extragradient(F, x, 0.75 / L),
+    "SimGD-A": lambda F, x, L: baselines.simgd_a(lambda z: F(z) / L, x),
 }
-REGULARIZED: dict[str, tuple[str, float, bool]] = {
+REGULARIZED: dict[str, tuple[str, float | None, bool]] = {
+    "regularized forward step": ("forward", None, False),
     "regularized extragradient": ("extragradient", 0.75, False),
     "regularized extragradient, L found": ("extragradient", 0.75, True),
     "regularized Popov": ("popov", 0.45, False),
     "regularized Popov, μ = 0.55": ("popov", 0.55, False),
 }
-ONE_CALL = ("Popov, anchored updates", "regularized Popov", "regularized Popov, μ = 0.55")
+ONE_CALL = (
+    "SimGD-A",
+    "regularized forward step",
+    "Popov, anchored updates",
+    "regularized Popov",
+    "regularized Popov, μ = 0.55",
+)
 
 
 def _existing_trials(scale: Scale) -> list[Trial]:
