@@ -1088,7 +1088,8 @@ def _judge_programmes(table: pd.DataFrame) -> Verdict:
         f"{method}: {told(pd.DataFrame(tight.xs(method)))}" for method in LP_METHODS if (method, "afiro") in tight.index
     ]
     loose = table[table["param.tol"] == 1e-4].set_index("param.programme")
-    more = f" At 1e-4: {told(loose)}." if len(loose) else ""
+    theirs = ", ".join(f"{name} {int(n):,}" for name, n in loose["value.pdlp"].items())
+    more = f" At 1e-4: {told(loose)}; PDLP {theirs}." if len(loose) else ""
     return Verdict.decide(
         bool(solved.all()) and error <= 1e-5 and failed >= 2 and bool(loose["value.solved"].astype(bool).all()),
         f"Iterations to 1e-6 — {'; '.join(parts)}. The objective is off by at most {error:.1e}, relatively. HiGHS's own PDLP "
