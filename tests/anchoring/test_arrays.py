@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paperworks.anchoring import fixed_point, schedules, solve_equation
-from paperworks.anchoring.arrays import BLOCK, blocks, equal, gap_norm
+from paperworks.anchoring.arrays import BLOCK, blocks, equal, gap_norm, norms
 
 N = 2 * BLOCK + 7
 
@@ -57,3 +57,28 @@ def test_a_change_of_any_entry_is_seen():
         assert not equal(x, np.eye(5)[i])
     assert equal(x, x.copy())
     assert not equal(np.full(2, np.nan), np.full(2, np.nan))
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-160, 1e160, 1e200, 1e307])
+@pytest.mark.parametrize("n", [2, N])
+def test_norms_hold_where_squares_do_not(scale, n):
+    x = np.zeros(n)
+    x[:2] = 3 * scale, -4 * scale
+    assert norms(x) == pytest.approx(5 * scale, rel=1e-3 if scale < 1e-300 else 1e-14, abs=0)
+    assert norms(1j * x) == pytest.approx(norms(x), abs=0)
+    assert gap_norm(x, np.zeros(n), np.empty(min(n, BLOCK))) == norms(x)
+
+
+def test_norms_of_short_floats_zeros_and_what_is_not_finite():
+    assert norms(np.full(4, 1e30, np.float32)) == pytest.approx(2e30, rel=1e-6)
+    assert norms(np.full(10_000, 100.0, np.float16)) == 10_000.0
+    assert norms(np.zeros(3)) == norms(np.empty(0)) == 0.0
+    assert norms(np.array([1.0, -np.inf])) == np.inf
+    assert np.isnan(norms(np.array([1.0, np.nan])))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_a_run_does_not_depend_on_the_unit(scale):
+    found = solve_equation(turn, scale * np.ones(2), tol=0.0, rtol=0.1, maxiter=100)
+    assert found.success
+    assert found.nit == solve_equation(turn, np.ones(2), tol=0.0, rtol=0.1).nit > 0

@@ -292,3 +292,37 @@ def test_shrinkage_is_what_the_proofs_say() -> None:
     assert certificates.shrinkage("popov", d, s)[0] == np.inf  # 2(δ + ηL) = 1
     w = 1 - 4 * 0.16
     assert certificates.shrinkage("popov", d, s / 1.5) == pytest.approx([(1 - 0.4 * w / (w + 0.4)) ** 0.5])
+
+
+@pytest.mark.parametrize("method", ["forward", "picard"])
+def test_rounding_is_no_evidence(method: str) -> None:
+    """On a rotation no more is left than the recurrence allows, and no less: in single precision a little more."""
+    turn, start = np.array([[0, 1], [-1, 0]], np.float32), np.array([10, 1], np.float32)
+    kwargs: dict[str, Any] = {"maxiter": 2000, "tol": 0.0}
+    if method == "picard":
+        found = fixed_point(lambda x: turn @ x, start, **kwargs)
+        wrong = fixed_point(lambda x: np.float32(1.02) * (turn @ x), start, **kwargs)
+    else:
+        found, wrong = (
+            solve_equation(lambda x: turn @ x, start, method=method, lipschitz=L, **kwargs) for L in (1.0, 0.5)
+        )
+    assert found.flags["slack"] > 1 + 1e-9
+    assert not found.flags["recurrence_violated"]
+    assert wrong.flags["recurrence_violated"]
+
+
+def test_rounding_is_allowed_where_it_is_told() -> None:
+    found = fixed_point(lambda x: -x, np.ones(1), maxiter=3, tol=0)
+    plain = recurrence_slack(found.history, "picard")
+    allowed = found.history["V"][1:] / plain
+    assert recurrence_slack(found.history, "picard", 0.5) == pytest.approx(found.history["V"][1:] / (allowed + 0.5))
+
+
+@pytest.mark.parametrize("worst_case", [certificates.spectral_worst_case, certificates.pep_worst_case])
+def test_worst_cases_need_a_base_method_of_the_schedules_kind(worst_case: Any) -> None:
+    with pytest.raises(ValueError, match="step must be one of 'picard', 'forward'"):
+        worst_case("halpern", schedules.halpern(), 2)
+    with pytest.raises(TypeError, match="schedule 'halpern' is for a map, and the base method is for a field"):
+        worst_case("extragradient", schedules.halpern(), 2)
+    with pytest.raises(TypeError, match="schedule 'forward' is for a field, and the base method is for a map"):
+        worst_case(bases.picard, schedules.forward(), 2)

@@ -149,7 +149,8 @@ def test_game_that_is_not_solved_ends_with_1(call):
         ("", ("in.csv",)),
         ("1,2\n3\n", ("line 2", "''")),
         ("1,x\n3,2\n", ("line 1", "'x'")),
-        ("1,inf\n3,2\n", ("finite",)),
+        ("1,2\ninf,3\n", ("in.csv", "line 2", "finite", "inf")),
+        ("1,nan\n3,2\n", ("in.csv", "line 1", "finite", "nan")),
         ("a,b\n", ("line 1", "'b'")),
     ],
 )

@@ -824,3 +824,27 @@ def test_a_rotation_of_many_variables() -> None:
     assert found.success
     assert found.bound is not None
     assert found.residual <= found.bound
+
+
+def test_fields_with_parameters_of_torch_keep_no_graph() -> None:
+    weights = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], requires_grad=True)
+    for found in (
+        solve_equation(lambda x: weights @ x, torch.ones(2), tol=0.1),
+        fixed_point(lambda x: weights @ x, torch.ones(2), tol=0.1),
+    ):
+        assert found.success
+        assert not found.x.requires_grad
+        assert not found.fun.requires_grad
+
+
+def test_a_problem_that_fails_leaves_every_residual_of_the_batch() -> None:
+    calls = 0
+
+    def field(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return x * np.array([[1.0], [np.nan if calls == 20 else 2.0]])
+
+    found = solve_equation(field, np.ones((2, 1)), lipschitz=2.0, tol=0, batch_dims=1)
+    assert found.status == 2
+    assert found.residual == pytest.approx(np.abs(field(found.x)).ravel())

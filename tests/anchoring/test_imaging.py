@@ -255,3 +255,9 @@ def test_bad_arguments(bad: dict[str, Any], words: str) -> None:
 def test_bad_scanners(arguments: tuple[Any, ...], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         radon_matrix(*arguments)
+
+
+def test_nnls_does_not_call_optimal_what_only_underflows() -> None:
+    found = nnls(np.eye(2), [1e-170, 1e-170])
+    assert found.success == (found.gradient <= 1e-8)
+    assert found.gradient == pytest.approx(np.abs(1e-170 - found.x).max() / 1e-170, rel=0.01)

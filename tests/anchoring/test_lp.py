@@ -278,6 +278,12 @@ class TestNoSolution:
         found = solve_mps(model, maxiter=3000)
         assert found.status != 2
 
+    @pytest.mark.parametrize(("cost", "limit"), [(1e200, 1.0), (1.0, 1e200)])
+    def test_numbers_whose_squares_overflow(self, cost: float, limit: float) -> None:
+        found = linprog([-cost], [[1.0]], [limit])
+        assert found.status == 0
+        assert found.x == pytest.approx([limit])
+
     def test_crossed_limits(self) -> None:
         crossed = linprog([1.0, 1.0], bounds=[(0, 1), (3, 2)])
         assert (crossed.status, crossed.nit) == (2, 0)

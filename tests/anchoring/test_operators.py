@@ -209,3 +209,10 @@ def test_an_expansion_and_a_field_that_is_not_monotone_are_refuted() -> None:
 def test_an_operator_can_be_made_without_as() -> None:
     operator = Operator(LinearOperator((2, 2), matvec=lambda v: -v), "map")
     assert operator(np.ones(2)).tolist() == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (3,)])
+def test_a_matrix_takes_vectors_only(shape: tuple[int, ...]) -> None:
+    """A right-hand side would be subtracted along the wrong axis, and rows of a batch would be mixed."""
+    with pytest.raises(ValueError, match=r"F has shape \(2, 2\) and takes points of shape \(2,\), got"):
+        as_field(np.eye(2), b=[1.0, 2.0])(np.ones(shape))

@@ -17,6 +17,7 @@ __all__ = [
     "blocks",
     "choose_rows",
     "copied",
+    "epsilon",
     "equal",
     "gap_norm",
     "inner",
@@ -69,7 +70,7 @@ def as_point(x: Any, name: str = "x0") -> Any:
 
 
 def same_kind(value: Any, like: Any, name: str) -> Any:
-    """Return an operator's answer as an array like its argument, of its precision.
+    """Return an operator's answer as an array like its argument, of its precision; what torch knows of its origin is dropped.
 
     Raises
     ------
@@ -82,8 +83,10 @@ def same_kind(value: Any, like: Any, name: str) -> Any:
         return value
     if _is_torch(like) != _is_torch(value):
         raise TypeError(f"{name} must return a torch tensor for one, and only then, got {type(value).__name__}")
-    if not _is_torch(like):
+    if not _is_torch(value):
         value = np.asarray(value)
+    elif value.requires_grad:
+        value = value.detach().clone()
     if tuple(value.shape) != tuple(like.shape):
         raise ValueError(f"{name} must return the shape of its argument, {tuple(like.shape)}, got {tuple(value.shape)}")
     if value.dtype == like.dtype:
@@ -127,7 +130,15 @@ def norms(x: Any, order: Any = 2, batch_dims: int = 0) -> Any:
     if type(x) is np.ndarray and not batch_dims and order == 2:
         flat = x.reshape(-1)
         square: Any = np.vdot(flat, flat).real
-        return math.sqrt(square) if type(square) is np.float64 else float(np.sqrt(square))
+        size = 1.0
+        if not _is_safe(square, square.dtype):
+            flat = np.abs(flat).astype(np.float64)
+            size = float(flat.max(initial=0.0))
+            if not 0 < size < math.inf:
+                return size
+            flat /= size
+            square = np.vdot(flat, flat)
+        return size * math.sqrt(square)
     if callable(order):
         return order(x) if not batch_dims else np.array([float(order(row)) for row in x])
     flat = x.reshape(x.shape[0], -1) if batch_dims else x.reshape(-1)
@@ -141,6 +152,11 @@ def norms(x: Any, order: Any = 2, batch_dims: int = 0) -> Any:
     else:
         found = np.sqrt((flat * flat.conj()).real.sum(axis=-1))
     return found if batch_dims else float(found)
+
+
+def _is_safe(square: Any, dtype: Any) -> bool:
+    """Tell whether a sum of squares kept its digits: it is neither 0, too small nor too large for its precision."""
+    return float(np.finfo(dtype).tiny) * 1e16 < float(square) < math.inf
 
 
 def blocks(work: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -162,7 +178,16 @@ def gap_norm(x: Any, y: Any, work: Any) -> float:
     for gap, this, that in blocks(work, x, y):
         np.subtract(this, that, out=gap)
         square += float(np.vdot(gap, gap).real)
-    return math.sqrt(square)
+    return math.sqrt(square) if _is_safe(square, work.dtype) else float(norms(x - y))
+
+
+def epsilon(x: Any) -> float:
+    """Return the relative precision of an array's numbers."""
+    if _is_torch(x):
+        import torch
+
+        return torch.finfo(x.dtype).eps
+    return float(np.finfo(x.dtype).eps)
 
 
 def inner(x: Any, y: Any) -> float:

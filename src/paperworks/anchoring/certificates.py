@@ -15,7 +15,7 @@ from paperworks.anchoring.operators import Operator
 from paperworks.anchoring.regularize import Query, Step
 from paperworks.anchoring.schedules import Kind, Schedule
 from paperworks.core.extras import require
-from paperworks.core.validation import check_integer, check_real
+from paperworks.core.validation import check_choice, check_integer, check_real
 
 __all__ = [
     "PEPBound",
@@ -121,7 +121,7 @@ def apriori_bound(method: str, schedule: Schedule, n: int, distance: float = 1.0
     return np.asarray(np.asarray(values) + pull * radius)
 
 
-def recurrence_slack(history: Mapping[str, Any], method: str) -> Floats:
+def recurrence_slack(history: Mapping[str, Any], method: str, rounding: Floats | float = 0.0) -> Floats:
     """Return, for each two checks of consecutive iterations, what the residual was over what the recurrence allows.
 
     Parameters
@@ -130,6 +130,8 @@ def recurrence_slack(history: Mapping[str, Any], method: str) -> Floats:
         Of an `AnchorResult` in the Euclidean norm.
     method : {"picard", "forward", "extragradient", "popov", "popov-stored"}
         The base; for any other nothing is proved, and the result is empty.
+    rounding : float or ndarray, shape (checks,)
+        What rounding may add to the residual, and is allowed too.
 
     Returns
     -------
@@ -151,8 +153,19 @@ def recurrence_slack(history: Mapping[str, Any], method: str) -> Floats:
     else:
         drift = np.abs(pull[then] - pull[now]) * np.hypot(distance[then], history["spread"][then])
     allowed = shrinkage(method, delta[now], eta[now] * scale[now]) * history["V"][now] + drift
+    allowed += np.broadcast_to(rounding, it.shape)[then]
     found = history["V"][then]
     return np.asarray(np.divide(found, allowed, out=np.where(found > 0, np.inf, 0.0), where=allowed > 0))
+
+
+def _base(step: Step | str, schedule: Schedule) -> Step:
+    """Return a base method, by its name if need be, that is for what the schedule is for."""
+    if isinstance(step, str):
+        step = BASES[check_choice(step, "step", BASES)]
+    kind = getattr(step, "kind", schedule.kind)
+    if kind != schedule.kind:
+        raise TypeError(f"schedule {schedule.name!r} is for a {schedule.kind}, and the base method is for a {kind}")
+    return step
 
 
 def spectral_points(kind: Kind, points: int = 1501) -> NDArray[np.complex128]:
@@ -196,8 +209,13 @@ def spectral_worst_case(step: Step | str, schedule: Schedule, n: int, points: in
         Iterations.
     points : int
         Scalars on each part of the boundary.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A schedule of another kind than the base method, another name, or an argument out of range.
     """
-    base = BASES[step] if isinstance(step, str) else step
+    base = _base(step, schedule)
     n = check_integer(n, "n", low=0)
     z = spectral_points(schedule.kind, points)
     operator = Operator((lambda x: (1 - z) * x) if schedule.kind == "map" else (lambda x: z * x), schedule.kind)
@@ -257,6 +275,8 @@ def pep_worst_case(step: Step | str, schedule: Schedule, n: int) -> PEPBound:
 
     Raises
     ------
+    TypeError, ValueError
+        As of `spectral_worst_case`.
     MissingExtra
         PEPit or the solver Clarabel is not installed.
 
@@ -267,7 +287,7 @@ def pep_worst_case(step: Step | str, schedule: Schedule, n: int) -> PEPBound:
     >>> round(found.value, 4), found.status  # doctest: +SKIP
     (0.5, 'optimal')
     """
-    base = BASES[step] if isinstance(step, str) else step
+    base = _base(step, schedule)
     n = check_integer(n, "n", low=0)
     pepit, classes = require("PEPit", "peers"), require("PEPit.operators", "peers")
     require("clarabel", "peers")

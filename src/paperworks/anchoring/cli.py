@@ -258,6 +258,7 @@ def _solution(found: OptimizeResult) -> pd.DataFrame:
 
 def _payoffs(path: Path) -> pd.DataFrame:
     """Return payoffs with the names of the strategies, or their numbers."""
+    import numpy as np
     import pandas as pd
 
     cells = read_frame(path, header=None, dtype=str, keep_default_na=False, skip_blank_lines=True)
@@ -274,7 +275,11 @@ def _payoffs(path: Path) -> pd.DataFrame:
     if wrong.to_numpy().any():
         i, j = next((i, j) for i, j in zip(*wrong.to_numpy().nonzero(), strict=True))
         raise ValueError(f"{path}, line {values.index[i] + 1}: payoffs must be numbers, got {values.iloc[i, j]!r}")
-    return pd.DataFrame(values.to_numpy(dtype=float), index=rows, columns=names)
+    payoffs = values.to_numpy(dtype=float)
+    if not np.isfinite(payoffs).all():
+        i, j = np.argwhere(~np.isfinite(payoffs))[0]
+        raise ValueError(f"{path}, line {values.index[i] + 1}: payoffs must be finite, got {values.iloc[i, j]}")
+    return pd.DataFrame(payoffs, index=rows, columns=names)
 
 
 def _is_number(cell: str) -> bool:

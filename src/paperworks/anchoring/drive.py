@@ -19,6 +19,7 @@ from paperworks.anchoring.arrays import (
     as_point,
     choose_rows,
     copied,
+    epsilon,
     equal,
     gap_norm,
     norms,
@@ -47,6 +48,9 @@ GROWN = 1e8
 # An epoch ends when the residual is down to this share of its first; when it is down to the next and rises; or when the
 # epoch takes up this share of all iterations, of which there are more than the last.
 SUFFICIENT, NECESSARY, ARTIFICIAL, YOUNG = 0.2, 0.5, 0.36, 50
+
+ROUNDINGS = 16
+"""How many roundings of an iterate's size, times L, the residual is taken to have."""
 
 
 class AnchorResult(OptimizeResult):  # type: ignore[misc]
@@ -143,7 +147,7 @@ def fixed_point(
     trace : bool
         Keep the points that were asked for.
     batch_dims : {0, 1}
-        With 1, rows of `x0` are problems of their own, which stop on their own.
+        With 1, rows of `x0` are problems of their own, which stop on their own; one that is not finite ends the run of all.
     return_best : bool
         Return the iterate with the least residual.
 
@@ -359,7 +363,8 @@ class _Run:
     trace: list[list[Any]] = field(default_factory=list)
     restarts: int = 0
     done: Any = False
-    best: tuple[float, Any] = (math.inf, None)
+    # Largest residual, residual or residuals, and iterate.
+    best: tuple[float, Any, Any] = (math.inf, None, None)
     expands: bool = False
     # At how many checks in a row the next iterate was the same.
     still: int = 0
@@ -433,7 +438,7 @@ class _Run:
         if not math.isfinite(worst) or worst > GROWN * (largest + 1):
             return DIVERGED
         if worst < self.best[0]:
-            self.best = worst, x
+            self.best = worst, residual, x
         if self.batch_dims:
             self.done = residual <= np.maximum(self.tol, self.rtol * first)
         if np.all(self.done) if self.batch_dims else residual <= max(self.tol, self.rtol * first):
@@ -546,9 +551,9 @@ def _result(
     is_field = run.operator.kind == "field"
     residual = run.history[-1]["residual"]
     history = {name: np.array([record[name] for record in run.history]) for name in run.history[0]}
-    if (return_best or status == DIVERGED) and run.best[1] is not None and run.best[1] is not x:
-        x = run.best[1]
-        value, residual = run.operator(x), run.best[0]
+    if (return_best or status == DIVERGED) and run.best[2] is not None and run.best[2] is not x:
+        _, residual, x = run.best
+        value = run.operator(x)
     fun = value if is_field else x - value
     if run.reflect:
         x, fun = (x + value) / 2, fun / 2
@@ -556,6 +561,9 @@ def _result(
     flags: dict[str, Any] = {"not_firmly_nonexpansive": run.expands, "lipschitz_estimated": is_field and estimated}
     slack = recurrence_slack(history, name) if run.norm == 2 and not run.batch_dims else np.empty(0)
     flags["slack"] = float(slack.max()) if slack.size else None
+    if slack.size:
+        rounding = ROUNDINGS * epsilon(x) * (run._norms(x) + history["distance"]) * history["lipschitz"]
+        slack = recurrence_slack(history, name, rounding)
     flags["recurrence_violated"] = bool((slack > 1 + 1e-9).any())
     bound = None
     if distance is not None and is_certified(name, run.schedule) and not run.restarts and not (is_field and estimated):

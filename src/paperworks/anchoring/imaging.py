@@ -328,10 +328,13 @@ def nnls(A: Any, b: ArrayLike, *, tol: float = 1e-8, maxiter: int = 100_000, met
     x = np.zeros(A.shape[1])
     error = math.inf
 
+    def gradient(x: Floats) -> float:
+        return L * float(np.abs(x - T(x)).max()) / unit
+
     def stop_at_optimum(intermediate_result: Any) -> None:
         nonlocal x, error
         x = T(intermediate_result.x)
-        error = L * float(np.abs(x - T(x)).max()) / unit
+        error = gradient(x)
         if error <= tol:
             raise StopIteration
 
@@ -339,7 +342,8 @@ def nnls(A: Any, b: ArrayLike, *, tol: float = 1e-8, maxiter: int = 100_000, met
         T, x, tol=0.0, maxiter=maxiter, norm=norm, check_every=CHECK_EVERY, callback=stop_at_optimum, **options
     )
     if found.success:
-        x, error = np.maximum(found.x, 0.0), 0.0
+        x = np.maximum(found.x, 0.0)
+        error = gradient(x)
     return NNLSResult(x, float(np.linalg.norm(A @ x - b)), error, found.nit, error <= tol)
 
 

@@ -319,7 +319,7 @@ class _Conditions:
 def _finite_norm(lower: Floats, upper: Floats) -> float:
     """Return the norm of all finite limits; of an equality, of one."""
     sides = np.concatenate([lower, upper[upper != lower]])
-    return float(np.linalg.norm(sides[np.isfinite(sides)]))
+    return float(norms(sides[np.isfinite(sides)]))
 
 
 def _to_minimise(model: LPModel) -> LPModel:

@@ -117,12 +117,18 @@ def as_field(F: Any, b: Any = None, args: tuple[Any, ...] = ()) -> Operator:
             raise ValueError(f"F must be square, got shape {matrix.shape}")
         if not isinstance(F, LinearOperator) and not all_finite(F.data if sparse.issparse(F) else F):
             raise ValueError("F must be finite")
-        if b is None:
-            return Operator(lambda z: matrix @ z, "field", (), matrix)
-        shift = as_point(b, "b")
-        if shift.shape != matrix.shape[:1]:
+        shift = None if b is None else as_point(b, "b")
+        if shift is not None and shift.shape != matrix.shape[:1]:
             raise ValueError(f"b must have shape {matrix.shape[:1]}, as F has shape {matrix.shape}, got {shift.shape}")
-        return Operator(lambda z: matrix @ z - shift, "field", (), matrix)
+
+        def call(z: Any) -> Any:
+            if z.shape != matrix.shape[:1]:
+                raise ValueError(
+                    f"F has shape {matrix.shape} and takes points of shape {matrix.shape[:1]}, got {z.shape}"
+                )
+            return matrix @ z if shift is None else matrix @ z - shift
+
+        return Operator(call, "field", (), matrix)
     if not callable(F):
         raise TypeError(f"F must be callable or a LinearOperator, got {type(F).__name__}")
     if b is not None:
