@@ -1,0 +1,1 @@
+"""Node classification with random graph signals: calibrated probabilities, node uncertainty and an out-of-distribution score."""
