@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +71,34 @@ def _one_thread() -> Iterator[None]:
     """Keep linear algebra on small arrays from burning time in threads that wait for each other."""
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture
+def command_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Callable[..., tuple[Any, str, str]]]:
+    """Return, for a system, what runs its command line in a folder that may hold an input: return code, stdout, stderr."""
+    from paperworks.cli import app
+    from paperworks.core.commands import run
+
+    monkeypatch.chdir(tmp_path)
+
+    def of(slug: str) -> Callable[..., tuple[Any, str, str]]:
+        def command(
+            *words: str, text: str | None = None, name: str = "in.csv", stdin: str | None = None
+        ) -> tuple[Any, str, str]:
+            if text is not None:
+                (tmp_path / name).write_text(text)
+            if stdin is not None:
+                monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+            with pytest.raises(SystemExit) as end:
+                run(app, [slug, *words])
+            streams = capsys.readouterr()
+            return end.value.code, streams.out, streams.err
+
+        return command
+
+    return of
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -6,9 +6,6 @@ import json
 import pandas as pd
 import pytest
 
-from paperworks.cli import app
-from paperworks.core.commands import run
-
 pytestmark = pytest.mark.untyped
 
 BIDS = "agent,bid,budget\nnlp,4,1\nvision,2,1\nspeech,1,9\n"
@@ -18,21 +15,8 @@ STREAM = '{"a": 3, "b": 2}\n{"bids": {"a": 1, "c": 5}, "capacity": 7}\n'
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """Run `paperworks allocation …` in a folder that holds an input; return code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words, text=None, name="in.csv", stdin=None):
-        if text is not None:
-            (tmp_path / name).write_text(text)
-        if stdin is not None:
-            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as end:
-            run(app, ["allocation", *words])
-        streams = capsys.readouterr()
-        return end.value.code, streams.out, streams.err
-
-    return command
+def call(command_of):
+    return command_of("allocation")
 
 
 def frame(text):

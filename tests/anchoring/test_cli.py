@@ -12,8 +12,6 @@ import pytest
 
 from paperworks import anchoring
 from paperworks.anchoring import cycle_mdp
-from paperworks.cli import app
-from paperworks.core.commands import run
 from paperworks.core.extras import MissingExtra
 
 pytestmark = pytest.mark.untyped
@@ -23,21 +21,8 @@ ROCK = ",rock,paper,scissors\nrock,0,-2,1\npaper,2,0,-1\nscissors,-1,1,0\n"
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """Run `paperworks anchoring …` in a folder of its own; return code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words, text=None, name="in.csv", stdin=None):
-        if text is not None:
-            (tmp_path / name).write_text(text)
-        if stdin is not None:
-            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as end:
-            run(app, ["anchoring", *words])
-        streams = capsys.readouterr()
-        return end.value.code, streams.out, streams.err
-
-    return command
+def call(command_of):
+    return command_of("anchoring")
 
 
 @pytest.fixture

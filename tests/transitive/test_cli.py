@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 from paperworks import transitive
-from paperworks.cli import app
-from paperworks.core.commands import run
 from paperworks.transitive import (
     TransitiveRanker,
     TransitiveRankerCV,
@@ -29,21 +27,8 @@ NAMES = ["Angels", "Braves", "Cubs", "Mets", "Reds", "Twins", "Royals"]
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """Run `paperworks transitive …` in a folder that may hold an input; return code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words, text=None, name="in.csv", stdin=None):
-        if text is not None:
-            (tmp_path / name).write_text(text)
-        if stdin is not None:
-            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as end:
-            run(app, ["transitive", *words])
-        streams = capsys.readouterr()
-        return end.value.code, streams.out, streams.err
-
-    return command
+def call(command_of):
+    return command_of("transitive")
 
 
 @pytest.fixture(scope="module")
