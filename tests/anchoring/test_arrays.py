@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from paperworks.anchoring import fixed_point, schedules, solve_equation
-from paperworks.anchoring.arrays import BLOCK, blocks, equal, gap_norm, norms
+from paperworks.anchoring.arrays import BLOCK, blocks, equal, is_safe, norms, square
+from paperworks.anchoring.operators import Operator
+from paperworks.anchoring.regularize import Query
 
 N = 2 * BLOCK + 7
 
@@ -25,13 +27,42 @@ def test_blocks_cover_every_entry_once():
     assert np.array_equal(seen, x)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_square_is_the_squared_norm(dtype):
+    x = np.array([3, -4], dtype) * (1 if np.dtype(dtype).kind == "f" else 1j)
+    assert square(x) == 25.0
+    assert is_safe(square(x), dtype)
+
+
+@pytest.mark.parametrize("total", [0.0, 1e-300, np.inf, np.nan])
+def test_a_sum_of_squares_that_lost_digits_is_not_safe(total):
+    assert not is_safe(total, np.float64)
+
+
+@pytest.mark.parametrize("kind", ["map", "field"])
 @pytest.mark.parametrize("n", [1, 10, BLOCK, N])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
-def test_gap_norm_is_the_norm_of_the_difference(n, dtype):
-    rng = np.random.default_rng(n)
-    x, y = (rng.standard_normal(n).astype(dtype) for _ in range(2))
-    found = gap_norm(x, y, np.empty(min(n, BLOCK), dtype))
-    assert found == pytest.approx(np.linalg.norm(x - y), rel=1e-5 if dtype == np.float32 else 1e-12)
+def test_the_squares_that_are_met_on_the_way_are_those_of_the_differences(kind, n, dtype):
+    x, anchor, value = np.random.default_rng(n).standard_normal((3, n)).astype(dtype)
+    query = Query(Operator(turn, kind), anchor, 0.25, 0.75, np.empty(min(n, BLOCK), dtype))
+    squares = [0.0, 0.0, 0.0]
+    mixed = query.remix(x, value, squares)
+    assert np.array_equal(mixed, query.remix(x, value))
+    compared = (value, x - anchor, mixed) if kind == "field" else (x - value, x - anchor, x - mixed)
+    expected = [np.linalg.norm(y) ** 2 for y in compared]
+    assert squares == pytest.approx(expected, rel=1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_sizes_far_below_the_iterate_and_each_other_keep_their_digits():
+    """All three differences of a map are of neighbours, at which ‖x‖² − 2⟨x, y⟩ + ‖y‖² would leave nothing."""
+    x = np.full(N, 1e6)
+    x0, shift = x - 2.0**-10, 3.0 * 2.0**-20
+    found = fixed_point(lambda z: z + shift, x, anchor=x0, maxiter=1, tol=0.0)
+    size, delta = np.sqrt(N), schedules.halpern().weights(0)[0]
+    first = {name: found.history[name][0] for name in ("residual", "distance", "R")}
+    assert first["residual"] == pytest.approx(shift * size, rel=1e-12)
+    assert first["distance"] == pytest.approx(2.0**-10 * size, rel=1e-12)
+    assert first["R"] == pytest.approx(abs(delta * 2.0**-10 - (1 - delta) * shift) * size / (1 - delta), rel=1e-6)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -66,7 +97,10 @@ def test_norms_hold_where_squares_do_not(scale, n):
     x[:2] = 3 * scale, -4 * scale
     assert norms(x) == pytest.approx(5 * scale, rel=1e-3 if scale < 1e-300 else 1e-14, abs=0)
     assert norms(1j * x) == pytest.approx(norms(x), abs=0)
-    assert gap_norm(x, np.zeros(n), np.empty(min(n, BLOCK))) == norms(x)
+    found = fixed_point(lambda z: z / 2, x, anchor=-x, maxiter=1, tol=0.0).history
+    assert [found[name][0] for name in ("residual", "distance", "R")] == pytest.approx(
+        [norms(x / 2), norms(x) * 2, norms(x) * 2.5], rel=1e-2 if scale < 1e-300 else 1e-14, abs=0
+    )
 
 
 def test_norms_of_short_floats_zeros_and_what_is_not_finite():

@@ -19,12 +19,13 @@ __all__ = [
     "copied",
     "epsilon",
     "equal",
-    "gap_norm",
     "inner",
+    "is_safe",
     "normal_like",
     "norms",
     "owner",
     "same_kind",
+    "square",
     "unchanged",
 ]
 
@@ -129,16 +130,16 @@ def norms(x: Any, order: Any = 2, batch_dims: int = 0) -> Any:
     """
     if type(x) is np.ndarray and not batch_dims and order == 2:
         flat = x.reshape(-1)
-        square: Any = np.vdot(flat, flat).real
+        found: Any = np.vdot(flat, flat).real
         size = 1.0
-        if not _is_safe(square, square.dtype):
+        if not is_safe(found, found.dtype):
             flat = np.abs(flat).astype(np.float64)
             size = float(flat.max(initial=0.0))
             if not 0 < size < math.inf:
                 return size
             flat /= size
-            square = np.vdot(flat, flat)
-        return size * math.sqrt(square)
+            found = np.vdot(flat, flat)
+        return size * math.sqrt(found)
     if callable(order):
         return order(x) if not batch_dims else np.array([float(order(row)) for row in x])
     flat = x.reshape(x.shape[0], -1) if batch_dims else x.reshape(-1)
@@ -154,9 +155,14 @@ def norms(x: Any, order: Any = 2, batch_dims: int = 0) -> Any:
     return found if batch_dims else float(found)
 
 
-def _is_safe(square: Any, dtype: Any) -> bool:
+def square(x: Any) -> float:
+    """Return the squared Euclidean norm of a flat NumPy array, as it comes: see `is_safe`."""
+    return float(np.vdot(x, x).real)
+
+
+def is_safe(total: Any, dtype: Any) -> bool:
     """Tell whether a sum of squares kept its digits: it is neither 0, too small nor too large for its precision."""
-    return float(np.finfo(dtype).tiny) * 1e16 < float(square) < math.inf
+    return float(np.finfo(dtype).tiny) * 1e16 < float(total) < math.inf
 
 
 def blocks(work: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -168,17 +174,6 @@ def blocks(work: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     for start in range(0, flat[0].size, work.size):
         parts = [x[start : start + work.size] for x in flat]
         yield work[: parts[0].size], *parts
-
-
-def gap_norm(x: Any, y: Any, work: Any) -> float:
-    """Return the Euclidean norm of the difference of two NumPy arrays, by `blocks`."""
-    if x.size <= work.size:
-        return float(norms(np.subtract(x.reshape(-1), y.reshape(-1), out=work)))
-    square = 0.0
-    for gap, this, that in blocks(work, x, y):
-        np.subtract(this, that, out=gap)
-        square += float(np.vdot(gap, gap).real)
-    return math.sqrt(square) if _is_safe(square, work.dtype) else float(norms(x - y))
 
 
 def epsilon(x: Any) -> float:

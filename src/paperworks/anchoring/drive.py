@@ -21,7 +21,7 @@ from paperworks.anchoring.arrays import (
     copied,
     epsilon,
     equal,
-    gap_norm,
+    is_safe,
     norms,
     same_kind,
     unchanged,
@@ -413,17 +413,21 @@ class _Run:
     def _norms(self, x: Any) -> Any:
         return norms(x, self.norm, self.batch_dims)
 
-    def _distance(self, x: Any, y: Any) -> Any:
-        """Return the norm of x − y."""
-        if self._work is None or self.batch_dims or self.norm != 2:
-            return self._norms(x - y)
-        return gap_norm(x, y, self._work)
+    def _sizes(self, query: Query, x: Any) -> tuple[Any, Any, Any]:
+        """Return the norms of F(x) or x − T(x), of x − x₀, and of F or I − T with the anchor's pull."""
+        squares = [0.0, 0.0, 0.0] if self._work is not None and self.norm == 2 and not self.batch_dims else None
+        answer = query.prepare(x, squares)
+        if squares and all(is_safe(total, x.dtype) for total in squares):
+            return math.sqrt(squares[0]), math.sqrt(squares[1]), math.sqrt(squares[2])
+        value, gap = query.raw(x), self._norms(x - query.anchor)
+        if self.operator.kind == "field":
+            return self._norms(value), gap, self._norms(answer)
+        residual = self._norms(x - value)
+        return residual, gap, residual if answer is value else self._norms(x - answer)
 
     def _check(self, query: Query, x: Any, it: int, k: int) -> int | None:
         """Record the iterate, and return a status if the run ends with it."""
-        value = query.raw(x)
-        is_field = self.operator.kind == "field"
-        residual = self._norms(value) if is_field else self._distance(x, value)
+        residual, *sizes = self._sizes(query, x)
         if self.reflect:
             residual = residual / 2.0
         zero = np.zeros(np.shape(residual)) if self.batch_dims else 0.0
@@ -432,7 +436,7 @@ class _Run:
                 "it": it, "k": k, "epoch": self.restarts, "residual": residual, "past": zero, "spread": zero,
             }
         )  # fmt: skip
-        self._weigh(query, x)
+        self._weigh(query, *sizes)
         first = self.history[0]["residual"]
         worst, largest = (float(np.max(r)) if self.batch_dims else float(r) for r in (residual, first))
         if not math.isfinite(worst) or worst > GROWN * (largest + 1):
@@ -443,10 +447,10 @@ class _Run:
             self.done = residual <= np.maximum(self.tol, self.rtol * first)
         if np.all(self.done) if self.batch_dims else residual <= max(self.tol, self.rtol * first):
             return CONVERGED
+        value = query.raw(x)
         if self.callback is not None:
-            shown = OptimizeResult(
-                x=copied(x), fun=value if is_field else x - value, nit=it, nfev=self.operator.calls, **self.history[-1]
-            )
+            fun = value if self.operator.kind == "field" else x - value
+            shown = OptimizeResult(x=copied(x), fun=fun, nit=it, nfev=self.operator.calls, **self.history[-1])
             try:
                 self.callback(intermediate_result=shown)
             except StopIteration:
@@ -464,13 +468,9 @@ class _Run:
         # Once may be by chance, as the weights change; twice is not.
         return STALLED if self.still > 1 else None
 
-    def _weigh(self, query: Query, x: Any) -> None:
+    def _weigh(self, query: Query, distance: Any, pulled: Any) -> None:
         """Record an iteration's weights, and the size of the operator that is anchored with them."""
-        squares: list[float] = []
-        answer = query.prepare(x, squares)
-        known = squares and self.norm == 2 and not self.batch_dims
-        distance = math.sqrt(sum(squares)) if known else self._distance(x, query.anchor)
-        pulled = (self._norms(answer) if self.operator.kind == "field" else self._distance(x, answer)) / query.eta
+        pulled = pulled / query.eta
         self.history[-1].update(
             delta=query.delta, eta=query.eta, lambda_=query.delta / query.eta, lipschitz=self.lipschitz,
             distance=distance,
@@ -504,7 +504,7 @@ class _Run:
             self.lipschitz = 1.1 * steepest
             query = self._query(anchor, k, x, query.answered(x))
             if checked:
-                self._weigh(query, x)
+                self._weigh(query, *self._sizes(query, x)[1:])
         if checked and self._is_popov:
             self._record_past(query, x)
         if self.keep_trace:

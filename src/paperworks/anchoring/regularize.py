@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from paperworks.anchoring.arrays import as_point, blocks
+from paperworks.anchoring.arrays import as_point, blocks, square
 from paperworks.anchoring.operators import Operator, as_field, as_map
 from paperworks.anchoring.schedules import Schedule
 from paperworks.core.validation import check_choice, check_integer, check_real
@@ -88,7 +88,8 @@ class Query:
     def remix(self, z: Any, value: Any, squares: list[float] | None = None) -> Any:
         """Return the anchored operator at `z`, where the operator itself answered `value`: no call is made.
 
-        If z − x₀ is computed part by part, the squared norms of the parts are added to `squares`.
+        To the three `squares`, if given, are added those of the norms of F(z), z − x₀ and the answer, or of z − T(z), z − x₀
+        and z less the answer, where they are met on the way: for arrays of NumPy with memory to work in, and δ > 0.
         """
         if self._operator.kind == "map":
             if self.delta == 0:
@@ -96,9 +97,12 @@ class Query:
             if not self._fits(z):
                 return self.eta * value + self.delta * self.anchor
             mixed = np.empty(z.shape, z.dtype)
-            for work, part, there, known in blocks(self._work, mixed, self.anchor, value):
+            for work, part, here, there, known in blocks(self._work, mixed, z, self.anchor, value):
                 np.multiply(there, self.delta, out=part)
                 part += np.multiply(known, self.eta, out=work)
+                if squares is not None:
+                    for i, other in enumerate((known, there, part)):
+                        squares[i] += square(np.subtract(here, other, out=work))
             return mixed
         if self.delta == 0:
             return self.eta * value
@@ -110,10 +114,13 @@ class Query:
         pulled = np.empty(z.shape, z.dtype)
         for work, part, here, there, known in blocks(self._work, pulled, z, self.anchor, value):
             np.subtract(here, there, out=part)
-            if squares is not None and part.size < z.size:
-                squares.append(float(np.vdot(part, part).real))
+            if squares is not None:
+                squares[0] += square(known)
+                squares[1] += square(part)
             part *= self.delta
             part += np.multiply(known, self.eta, out=work)
+            if squares is not None:
+                squares[2] += square(part)
         return pulled
 
     def _fits(self, z: Any) -> bool:
