@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from scipy.special import comb, eval_chebyt, eval_jacobi, ive
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ __all__ = [
     "PRIORS",
     "ChebProp",
     "GraphPolynomialFilter",
+    "filter_signals",
     "from_chebyshev",
     "normalized_shift",
     "prior_coefficients",
@@ -288,6 +288,19 @@ def normalized_shift(
         )
 
 
+def neighbourhoods(shift: Float[Tensor, "nodes nodes"]) -> Int[Tensor, "2 edges"]:
+    """Return where a sparse matrix has entries, as edges from column to row."""
+    rows, columns = shift.to_sparse_coo().indices()  # type: ignore[no-untyped-call]
+    return torch.stack([columns, rows]).long()
+
+
+def distinct_edges(edge_index: Shaped[Tensor, "rows columns"], num_nodes: int) -> Int[Tensor, "2 edges"]:
+    """Return the edges that `normalized_shift` takes, without its warnings: in both directions, once, no self loops."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "edge_index (has|is directed)", UserWarning)
+        return neighbourhoods(normalized_shift(edge_index, None, num_nodes, self_loops=False))
+
+
 def _edges(edge_index: Any, edge_weight: Tensor | None, num_nodes: int | None) -> tuple[Tensor, Tensor | None, int]:
     """Check the edges and the number of nodes; return the edges as int64 pairs, detached weights, and the number."""
     if not isinstance(edge_index, Tensor):
@@ -332,20 +345,19 @@ def _largest(key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _terms(shift: Tensor, u: Tensor, degree: int) -> Iterator[Tensor]:
-    """Yield T_k(S) u for k = 0, …, degree; each but the first is overwritten by the next but one."""
+    """Yield T_k(S) u of a matrix u for k = 0, …, degree; each but the first is overwritten by the next but one."""
     yield u
     if degree == 0:
         return
-    older = u.reshape(len(u), math.prod(u.shape[1:]))
-    newer = shift @ older
-    yield newer.view(u.shape)
+    older, newer = u, shift @ u
+    yield newer
     for k in range(2, degree + 1):
         if k == 2:
             older = torch.addmm(older, shift, newer, beta=-1, alpha=2)
         else:
             older.addmm_(shift, newer, beta=-1, alpha=2)
         older, newer = newer, older
-        yield newer.view(u.shape)
+        yield newer
 
 
 class ChebProp(torch.autograd.Function):
@@ -374,10 +386,11 @@ class ChebProp(torch.autograd.Function):
     def forward(ctx: Any, u: Tensor, theta: Tensor, shift: Tensor) -> Tensor:
         """Sum the series."""
         ctx.save_for_backward(u if ctx.needs_input_grad[1] else None, theta, shift)
-        total = torch.zeros_like(u, memory_format=torch.contiguous_format)
-        for k, term in enumerate(_terms(shift, u, theta.shape[1] - 1)):
-            total.addcmul_(term, theta[:, k, None])
-        return total
+        total = u.new_zeros(len(u), u.shape[1] * u.shape[2])
+        weights = _columns(theta, u)
+        for weight, term in zip(weights, _terms(shift, u.flatten(1), len(weights) - 1), strict=True):
+            total.addcmul_(term, weight)
+        return total.view(u.shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -385,14 +398,47 @@ class ChebProp(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("ChebProp cannot be differentiated twice: call it without create_graph=True")
         u, theta, shift = ctx.saved_tensors
-        du = torch.zeros_like(gradient, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
+        matrix = gradient.flatten(1)
+        du = torch.zeros_like(matrix, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
         dtheta = torch.empty_like(theta) if ctx.needs_input_grad[1] else None
-        for k, term in enumerate(_terms(shift, gradient, theta.shape[1] - 1)):
+        signals: Any = None if dtheta is None else u.flatten(1)
+        weights = _columns(theta, gradient)
+        for k, term in enumerate(_terms(shift, matrix, len(weights) - 1)):
             if du is not None:
-                du.addcmul_(term, theta[:, k, None])
+                du.addcmul_(term, weights[k])
             if dtheta is not None:
-                dtheta[:, k] = (u * term).sum((0, 2))
-        return du, dtheta, None
+                dtheta[:, k] = (signals * term).sum(0).view(gradient.shape[1:]).sum(1)
+        return None if du is None else du.view(gradient.shape), dtheta, None
+
+
+def _columns(theta: Tensor, u: Tensor) -> Tensor:
+    """The coefficients for the columns of a flattened `u`, one row a power: much faster than to broadcast each order."""
+    return theta.t().repeat_interleave(u.shape[2], 1)
+
+
+def filter_signals(
+    u: Float[Tensor, "nodes orders channels"],
+    theta: Float[Tensor, "orders coefficients"],
+    shift: Float[Tensor, "nodes nodes"],
+) -> Float[Tensor, "nodes orders channels"]:
+    """Return the signals of every order, filtered with its Chebyshev coefficients, in the dtype of `shift`.
+
+    Raises
+    ------
+    TypeError
+        `shift` has a smaller dtype than `u`.
+    ValueError
+        The shape of `shift` does not fit.
+    """
+    if shift.shape != (len(u), len(u)):
+        raise ValueError(f"shift must have shape ({len(u)}, {len(u)}), got {tuple(shift.shape)}")
+    dtype = shift.dtype
+    if torch.promote_types(u.dtype, dtype) != dtype:
+        raise TypeError(f"shift must be {u.dtype} as u is, got {dtype}")
+    # There are no sparse products in half precision.
+    with torch.autocast(u.device.type, enabled=False):
+        filtered: Tensor = ChebProp.apply(u.to(dtype), theta.to(dtype), shift)  # type: ignore[no-untyped-call]
+    return filtered
 
 
 class GraphPolynomialFilter(nn.Module):
@@ -501,15 +547,7 @@ class GraphPolynomialFilter(nn.Module):
         """
         if u.ndim != 3 or u.shape[1] != self.orders:
             raise ValueError(f"u must have shape (nodes, {self.orders}, channels), got {tuple(u.shape)}")
-        if shift.shape != (len(u), len(u)):
-            raise ValueError(f"shift must have shape ({len(u)}, {len(u)}), got {tuple(shift.shape)}")
-        dtype = shift.dtype
-        if torch.promote_types(u.dtype, dtype) != dtype:
-            raise TypeError(f"shift must be {u.dtype} as u is, got {dtype}")
-        # There are no sparse products in half precision.
-        with torch.autocast(u.device.type, enabled=False):
-            filtered: Tensor = ChebProp.apply(u.to(dtype), self.theta.to(dtype), shift)  # type: ignore[no-untyped-call]
-        return filtered
+        return filter_signals(u, self.theta, shift)
 
     def extra_repr(self) -> str:
         """Return the settings for ``repr``."""
