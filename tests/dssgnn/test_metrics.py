@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
-from paperworks.dssgnn.metrics import brier, ece, edgewise_ece, nll, ood_metrics
+from paperworks.dssgnn.metrics import brier, ece, edgewise_ece, nll, ood_metrics, threshold_at
 
 PREDICTIONS = given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 2**32 - 1))
 
@@ -199,3 +199,25 @@ class TestBadInput:
             ood_metrics([1.0], [1.0, math.nan])
         with pytest.raises(ValueError, match="scores_in must be one-dimensional"):
             ood_metrics([[1.0]], [1.0])
+
+
+class TestThreshold:
+    @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.floats(0, 1))
+    def test_it_is_the_smallest_score_that_refuses_no_more_than_asked(self, scores: list[int], fpr: float) -> None:
+        limit = threshold_at(scores, fpr)
+        assert limit in scores
+        assert np.mean(np.array(scores) > limit) <= fpr + 1e-9
+        below = [score for score in scores if score < limit]
+        assert not below or np.mean(np.array(scores) > max(below)) > fpr - 1e-9
+
+    def test_it_is_the_one_of_fpr95(self) -> None:
+        rng = np.random.default_rng(0)
+        inside, outside = rng.normal(size=200), rng.normal(1, 1, size=300)
+        accepted = (outside <= threshold_at(inside)).mean()
+        assert accepted == pytest.approx(ood_metrics(inside, outside).fpr95)
+
+    def test_bad_input(self) -> None:
+        with pytest.raises(ValueError, match="scores must not be empty"):
+            threshold_at([])
+        with pytest.raises(ValueError, match=r"fpr must be in \[0, 1\]"):
+            threshold_at([1.0], 1.5)

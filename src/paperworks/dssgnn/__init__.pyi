@@ -38,7 +38,7 @@ from .filters import (
     to_chebyshev,
 )
 from .gpn import GPN, RadialFlows, posterior_loss
-from .metrics import OODMetrics, brier, ece, edgewise_ece, nll, ood_metrics
+from .metrics import OODMetrics, brier, ece, edgewise_ece, nll, ood_metrics, threshold_at
 from .nn import DSSGNN, DSSHybrid, expand_jointly, variance_divergence
 from .posthoc import GATS, CaGCN, TemperatureScaling, graph_temperatures
 from .shift import feature_interpolation, good_cbas, good_webkb, leave_out_classes, sbm_shift
@@ -108,6 +108,7 @@ __all__ = [
     "response",
     "sbm_shift",
     "stochastic_ring",
+    "threshold_at",
     "tanh_tail",
     "to_chebyshev",
     "truncation_bound",

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
-from paperworks.core.validation import check_integer, check_vector
+from paperworks.core.validation import check_integer, check_real, check_vector
 
-__all__ = ["OODMetrics", "brier", "ece", "edgewise_ece", "nll", "ood_metrics"]
+__all__ = ["OODMetrics", "brier", "ece", "edgewise_ece", "nll", "ood_metrics", "threshold_at"]
 
 
 def brier(proba: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
@@ -194,6 +194,36 @@ def ood_metrics(scores_in: ArrayLike | Tensor, scores_out: ArrayLike | Tensor) -
         float(average_precision_score(is_out, score)),
         float(wrongly[np.argmax(rightly >= 0.95)]),
     )
+
+
+def threshold_at(scores: ArrayLike | Tensor, fpr: float = 0.05) -> float:
+    """Return the smallest of the scores that at most a share `fpr` of them exceeds.
+
+    Of in-distribution nodes, such as those of the validation mask, what is above it is called out of distribution. It
+    holds for one fitted model only, as energies of two have no common scale.
+
+    Parameters
+    ----------
+    scores : array_like or Tensor, shape (n,)
+        Scores of in-distribution nodes, larger for what is more out of distribution.
+    fpr : float
+        Share of them that may be refused, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        Scores are empty, not one-dimensional or not finite, or `fpr` is outside [0, 1].
+
+    Examples
+    --------
+    >>> threshold_at([5, 1, 4, 2, 3], fpr=0.2)
+    4.0
+    """
+    inside, fpr = check_vector(_array(scores), "scores"), check_real(fpr, "fpr", low=0, high=1)
+    if inside.size == 0:
+        raise ValueError("scores must not be empty")
+    refused = int(np.floor(fpr * inside.size + 1e-9))
+    return float(np.sort(inside)[max(inside.size - refused - 1, 0)])
 
 
 def _array(values: ArrayLike | Tensor) -> NDArray[np.float32] | NDArray[np.float64]:
