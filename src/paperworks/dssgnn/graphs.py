@@ -182,7 +182,7 @@ def labels_of(X: Any, y: Any, train_mask: Any, val_mask: Any) -> Labels:
         raise ValueError("train_mask is empty: there must be nodes of at least two classes")
     known = np.unique(coded[train])
     if len(known) < 2:
-        raise ValueError(f"train_mask must have nodes of at least two classes, got one class: {classes[known[0]]!r}")
+        raise ValueError(f"train_mask must have nodes of at least two classes, got one class: {classes[known[0]]}")
     if len(known) < len(classes):
         unseen = ", ".join(str(classes[code]) for code in np.setdiff1d(np.arange(len(classes)), known))
         warnings.warn(f"y has classes of which no node is in train_mask: {unseen}", UserWarning, stacklevel=3)
