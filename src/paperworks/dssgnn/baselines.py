@@ -20,11 +20,10 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv
 
 from paperworks.core.validation import check_choice, check_integer, check_real
 from paperworks.dssgnn.chaos import propagate_scores
-from paperworks.dssgnn.features import FeatureLinear, compact, drop_features
+from paperworks.dssgnn.features import FeatureLinear, check_features, compact, drop_features
 from paperworks.dssgnn.filters import distinct_edges, neighbourhoods, normalized_shift
 from paperworks.dssgnn.fitting import pick_device, train
 from paperworks.dssgnn.graphs import Graph, Labels, labels_of, make_graph
-from paperworks.dssgnn.nn import check_features
 
 __all__ = [
     "APPNPClassifier",

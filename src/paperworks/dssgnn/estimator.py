@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from paperworks.core import models
 from paperworks.core.validation import check_choice, check_real
 from paperworks.dssgnn.chaos import OOD_SCORES, ChaosLogits, propagate_scores
-from paperworks.dssgnn.features import compact
+from paperworks.dssgnn.features import check_features, check_finite, compact
 from paperworks.dssgnn.filters import PRIORS, distinct_edges
 from paperworks.dssgnn.fitting import pick_device, train
 from paperworks.dssgnn.graphs import Graph, Labels, hold_out, is_data, judged, labels_of, make_graph
@@ -30,8 +30,6 @@ from paperworks.dssgnn.nn import (
     DSSGNN,
     DSSHybrid,
     check_encoder,
-    check_features,
-    check_finite,
     expand_jointly,
     variance_divergence,
 )
@@ -216,7 +214,6 @@ class DSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_data(X):
             graph = make_graph(X, adjacency)
             check_features(graph.x, None, type(self).__name__)
-            self.n_features_in_ = graph.x.shape[1]
         elif y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         else:
@@ -559,6 +556,7 @@ def _fit_all(estimators: Sequence[DSSClassifier], graph: Graph, sets: Sequence[L
             f"validation_{i}": f"validation_nll_{name}" for i, name in zip(own, _names(each.filter), strict=True)
         }
         records = table[[name for name in columns if name in table]].rename(columns=columns)
+        each.n_features_in_ = x.shape[1]
         each._take(group, labels, [run.best[i] for i in own], records)
         if kl == 0 and each.order > 0:
             _warn_collapsed(each, x if each.encoder is not None else run.features, graph)

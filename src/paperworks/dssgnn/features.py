@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["FeatureLinear", "compact", "drop_features"]
+__all__ = ["FeatureLinear", "check_features", "check_finite", "compact", "drop_features", "linear"]
 
 # Below this share of nonzero entries, and above this size, products with a sparse matrix are the faster ones.
 _DENSITY, _SIZE = 0.1, 100_000
@@ -33,6 +34,32 @@ def drop_features(x: Float[Tensor, "nodes features"], p: float, training: bool) 
     x = _csr(x)
     values = functional.dropout(x.values(), p, training)
     return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+
+
+def check_features(x: Any, width: int | None, name: str) -> None:
+    """Raise unless `x` is a matrix of finite floating-point features, of as many as `name` expects."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(
+            f"x must be a floating-point tensor, got {x.dtype if isinstance(x, Tensor) else type(x).__name__}"
+        )
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (nodes, features), got {tuple(x.shape)}")
+    if width is not None and x.shape[1] != width:
+        raise ValueError(f"X has {x.shape[1]} features, but {name} is expecting {width} features as input")
+    check_finite(x)
+
+
+def check_finite(x: Tensor) -> None:
+    """Raise unless every feature is finite."""
+    if x.layout == torch.strided:
+        bad = (~x.isfinite()).any(1)
+        row = int(bad.nonzero()[0]) if bad.any() else None
+    else:
+        coo: Any = x.to_sparse_coo()  # type: ignore[no-untyped-call]
+        bad = ~coo._values().isfinite()
+        row = int(coo._indices()[0][bad].min()) if bad.any() else None
+    if row is not None:
+        raise ValueError(f"x contains NaN or infinity, first in row {row}")
 
 
 class FeatureLinear(nn.Linear):

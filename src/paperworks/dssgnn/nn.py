@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from paperworks.core.validation import check_integer, check_real
 from paperworks.dssgnn.chaos import ChaosLogits, OrthogonalBasis
-from paperworks.dssgnn.features import FeatureLinear, drop_features, linear
+from paperworks.dssgnn.features import FeatureLinear, check_features, drop_features, linear
 from paperworks.dssgnn.filters import GraphPolynomialFilter, filter_signals, normalized_shift
 
 __all__ = ["DSSGNN", "DSSHybrid", "expand_jointly", "variance_divergence"]
@@ -433,32 +433,6 @@ def variance_divergence(
     ratio = variance / scale**2
     divergence: Tensor = (ratio - (ratio + _FLOOR).log() - 1).mean((1, 2)) / 2
     return divergence
-
-
-def check_features(x: Any, width: int | None, name: str) -> None:
-    """Raise unless `x` is a matrix of finite floating-point features, of as many as `name` expects."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise TypeError(
-            f"x must be a floating-point tensor, got {x.dtype if isinstance(x, Tensor) else type(x).__name__}"
-        )
-    if x.ndim != 2:
-        raise ValueError(f"x must have shape (nodes, features), got {tuple(x.shape)}")
-    if width is not None and x.shape[1] != width:
-        raise ValueError(f"X has {x.shape[1]} features, but {name} is expecting {width} features as input")
-    check_finite(x)
-
-
-def check_finite(x: Tensor) -> None:
-    """Raise unless every feature is finite."""
-    if x.layout == torch.strided:
-        bad = (~x.isfinite()).any(1)
-        row = int(bad.nonzero()[0]) if bad.any() else None
-    else:
-        coo: Any = x.to_sparse_coo()  # type: ignore[no-untyped-call]
-        bad = ~coo._values().isfinite()
-        row = int(coo._indices()[0][bad].min()) if bad.any() else None
-    if row is not None:
-        raise ValueError(f"x contains NaN or infinity, first in row {row}")
 
 
 def check_encoder(encoder: Any) -> bool:
