@@ -867,18 +867,18 @@ def _judge_remaining(table: pd.DataFrame) -> Verdict:
 EXPERIMENTS = [
     Experiment(
         "calibration", _calibration_trials, _quiet(_measure_calibration), requires=_EXTRA, data=FILES,
-        hours={"quick": 0.01, "full": 2.5},
+        hours={"quick": 0.01, "full": 1.3},
     ),
     Experiment(
-        "ood", _ood_trials, _quiet(_measure_ood), requires=_EXTRA, data=FILES, hours={"quick": 0.003, "full": 0.4}
+        "ood", _ood_trials, _quiet(_measure_ood), requires=_EXTRA, data=FILES, hours={"quick": 0.003, "full": 0.3}
     ),
     Experiment(
         "cross_graph", _cross_trials, _quiet(_measure_cross), requires=_EXTRA, data=FILES,
-        hours={"quick": 0.001, "full": 0.1},
+        hours={"quick": 0.001, "full": 0.05},
     ),
     Experiment(
         "concept", _concept_trials, _quiet(_measure_concept), requires=_EXTRA, data=FILES,
-        hours={"quick": 0.005, "full": 0.4},
+        hours={"quick": 0.005, "full": 0.3},
     ),
     Experiment("truncation", _once, _measure_truncation, requires=_EXTRA, hours={"quick": 0.0003, "full": 0.0003}),
     Experiment("tanh", _once, _measure_tanh, requires=_EXTRA, hours={"quick": 0.0003, "full": 0.0003}),
