@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -585,6 +586,17 @@ class TestLedger:
         sets = bars(right)["DSS"][:, 0]
         assert np.isnan(sets[0])
         assert sets[1] == pytest.approx(0.9)
+
+    def test_deviations_over_many_decades_are_labelled_apart(self) -> None:
+        table = calibration({"cora": 2, "texas": 2})
+        table.loc[(table["value.method"] == "DSS, no anchor") & (table["param.set"] == "cora"), "value.sd"] = 3e-5
+        made = plots.ablations(table)
+        made.canvas.draw()
+        low, high = made.axes[2].get_xlim()
+        ticks = made.axes[2].get_xticklabels()
+        boxes = [tick.get_window_extent() for tick in ticks if low <= tick.get_position()[0] <= high]
+        assert len(boxes) > 2
+        assert all(first.x1 < second.x0 for first, second in itertools.pairwise(boxes))
 
     def test_quadrature(self) -> None:
         made = plots.quadrature(calibration({"cora": 2, "texas": 1, "chameleon_filtered": 1}))

@@ -1055,7 +1055,8 @@ def _by_set(
         ax.axhspan(row - 0.5, row + 0.5, color=_PALE, alpha=0.4, linewidth=0, zorder=0)
     if log:
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        low, high = ax.get_xlim()
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)) if high < 100 * low else LogLocator(numticks=5))
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.xaxis.set_minor_formatter(NullFormatter())
     else:
