@@ -81,7 +81,7 @@ BRIEF: dict[str, Any] = {"hidden_channels": 16, "lr": 0.1, "degree": 1, "filter"
 
 @pytest.mark.untyped
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([DSSClassifier(epochs=8, **BRIEF)])
+@parametrize_with_checks([DSSClassifier(epochs=5, **BRIEF)])
 def test_scikit_learn_protocol(estimator: DSSClassifier, check: Any) -> None:
     check(estimator)
 

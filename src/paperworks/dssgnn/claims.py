@@ -46,7 +46,7 @@ def _data(name: str, seed: int) -> Any:
 
 def _size(name: str) -> dict[str, int]:
     """Width and length of training: small for generated graphs."""
-    return {"hidden_channels": 32, "epochs": 60} if name in HOMOPHILY else {"hidden_channels": 64, "epochs": 200}
+    return {"hidden_channels": 32, "epochs": 40} if name in HOMOPHILY else {"hidden_channels": 64, "epochs": 200}
 
 
 def _quiet(measure: Callable[[Trial], Sequence[Row]]) -> Callable[[Trial], Sequence[Row]]:
@@ -587,7 +587,7 @@ DEEP_ARMS = ("deep encoder", "deep hybrid")
 
 
 def _concept_trials(scale: Scale) -> list[Trial]:
-    sets, seeds, epochs = (("cbas",), 1, 80) if scale == "quick" else (("cbas", "webkb"), 3, 200)
+    sets, seeds, epochs = (("cbas",), 1, 60) if scale == "quick" else (("cbas", "webkb"), 3, 200)
     return [
         Trial(
             {"set": name, "graph": graph, "repeat": seed, "arm": arm, "epochs": epochs},
@@ -822,7 +822,7 @@ def _judge_one(table: pd.DataFrame) -> Verdict:
 
 
 def _truth_trials(scale: Scale) -> list[Trial]:
-    repeats, nodes, epochs = (1, 600, 100) if scale == "quick" else (5, 3000, 200)
+    repeats, nodes, epochs = (1, 600, 60) if scale == "quick" else (5, 3000, 200)
     return [
         Trial({"nodes": nodes, "repeat": repeat, "family": family, "epochs": epochs}, seed=repeat)
         for repeat in range(repeats)
